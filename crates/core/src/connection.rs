@@ -4,7 +4,6 @@ use crate::audit::{Audit, Audited};
 use crate::auth::{IDENTITIES_BYTES_MAX, IDENTITIES_MAX};
 use crate::config::{Limits, Now};
 use crate::extensions::Aliases;
-use crate::frame::is_read;
 use crate::remote_client::RemoteClient;
 use crate::route::Route;
 use crate::sasl::SaslToken;
@@ -159,7 +158,7 @@ impl Slot {
             | Self::Request { may_write: true, .. } => true,
             Self::Request { frame, .. } => {
                 let header = RequestHeader::decode(&mut Reader::new(frame));
-                header.is_ok_and(|it| Opcode::from_i32(it.opcode).is_some_and(|opcode| !is_read(opcode)))
+                header.is_ok_and(|it| Opcode::from_i32(it.opcode).is_some_and(|opcode| !opcode.is_read()))
             }
             Self::Write { .. } | Self::Answer { .. } => false,
         }

@@ -1,14 +1,11 @@
 //! What the load controller knows and has decided. What it does: `replica/controller.rs`.
 
-use crate::balance::{Balancer, Move};
-use crate::hints::{HINTS_PATH, Hints};
-use crate::load::LoadReport;
 use crate::peer::Reads;
-use crate::placement::MoveRefusal;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use stoa_placement::{Balancer, HINTS_PATH, Hints, LoadReport, Move, MoveRefusal};
 
 /// A move that was done or refused.
 #[derive(Debug, Clone, PartialEq, Eq)]

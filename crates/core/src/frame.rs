@@ -33,27 +33,6 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Whether the contact server answers from its own state.
-pub(crate) fn is_read(opcode: Opcode) -> bool {
-    !matches!(
-        opcode,
-        Opcode::Create
-            | Opcode::Create2
-            | Opcode::CreateContainer
-            | Opcode::CreateTtl
-            | Opcode::Delete
-            | Opcode::DeleteContainer
-            | Opcode::SetData
-            | Opcode::SetAcl
-            | Opcode::Multi
-            | Opcode::CloseSession
-            | Opcode::Sync
-            | Opcode::Reconfig
-            | Opcode::Sasl
-            | Opcode::CreateSession
-    )
-}
-
 /// A request as its client sent it.
 pub(crate) fn frame(header: RequestHeader, body: &[u8]) -> Box<[u8]> {
     let mut frame = Vec::with_capacity(body.len() + 8);

@@ -23,7 +23,6 @@ use crate::connection::{ConnectError, Output};
 use crate::frame::Frame;
 use crate::gather::Gather;
 use crate::pipelined::Pipelined;
-use crate::placement::{FIRST, Placement};
 use crate::route::{Destination, Route, bits, lacks, may_watch};
 use crate::sasl::{self, SaslStep};
 use crate::shard_message::{ShardMessage, ToClient, ToPartition};
@@ -32,6 +31,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
+use stoa_placement::{FIRST, Placement};
 use stoa_tree::Identity;
 use stoa_wire::{
     Opcode, Reader, ReplyHeader, RequestHeader, asks_direct, begin_frame, end_frame, next_frame,

@@ -1,10 +1,10 @@
 //! Requests that every partition has a share in: they are asked one after the other, and the answers are
 //! put together. What is asked later carries what the earlier ones had seen.
 
-use crate::placement::{FIRST, Placement};
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use stoa_placement::{FIRST, Placement};
 use stoa_wire::{
     AddWatchMode, MultiOps, MultiResult, MultiResults, Opcode, Reader, ReplyHeader, Request, StrList,
     begin_frame, end_frame, next_frame, put,

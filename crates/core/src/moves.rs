@@ -1,10 +1,10 @@
 //! What is known of subtrees that move, and of the watches that go with them. How a move goes: `replica/moves.rs`.
 
-use crate::placement::MoveRefusal;
 use crate::shard_message::LeftWatch;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
+use stoa_placement::MoveRefusal;
 use stoa_timeline::EntryId;
 
 /// What became of a move that was asked for.

@@ -6,15 +6,15 @@ use crate::extensions::FAILURE_PATH;
 use crate::frame::Frame;
 use crate::front::{Direct, Pipeline};
 use crate::gather::{Gather, is_for_all};
-use crate::placement::{FIRST, Placement, Recent};
 use crate::shard_message::Attached;
 use crate::step::entry_of;
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use stoa_placement::{FIRST, Placement, Recent};
 use stoa_tree::PROGRAMS;
-use stoa_wire::{MultiOps, Opcode, Request};
+use stoa_wire::{MultiOps, Opcode};
 
 /// What a front knows of a client, besides its connection.
 #[derive(Debug)]
@@ -314,7 +314,7 @@ fn destination(placement: &Placement, frame: &Frame<'_>, mut of: impl FnMut(&[u8
             let ops = MultiOps::decode(&mut body).ok();
             let first = ops.and_then(|ops| ops.iter().next());
             Destination::Partition(
-                first.and_then(|op| path_of(&op).map(|path| of(path.as_bytes()))).unwrap_or(FIRST),
+                first.and_then(|op| op.op_path().map(|path| of(path.as_bytes()))).unwrap_or(FIRST),
             )
         }
         // The parent's partition.
@@ -325,21 +325,6 @@ fn destination(placement: &Placement, frame: &Frame<'_>, mut of: impl FnMut(&[u8
             let path = body.buffer().ok().flatten();
             Destination::Partition(path.map_or(FIRST, of))
         }
-    }
-}
-
-pub(crate) fn path_of<'a>(op: &Request<'a>) -> Option<&'a str> {
-    match *op {
-        Request::Create(create)
-        | Request::Create2(create)
-        | Request::CreateContainer(create)
-        | Request::CreateTtl(create) => Some(create.path),
-        Request::Delete { path, .. }
-        | Request::SetData { path, .. }
-        | Request::Check { path, .. }
-        | Request::GetData { path, .. }
-        | Request::GetChildren { path, .. } => Some(path),
-        _ => None,
     }
 }
 
@@ -371,9 +356,7 @@ mod tests {
     use stoa_wire::{RequestHeader, request::encode};
 
     fn moved(path: &str, to: u8) -> Placement {
-        let mut placement = Placement::new(4);
-        placement.place(path, to);
-        placement
+        Placement::with(4, 1, [(path, to)])
     }
 
     #[test]

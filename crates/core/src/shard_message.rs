@@ -3,7 +3,6 @@
 
 use crate::connection::{CloseReason, ConnectionId};
 use crate::coordination::{Decision, Prepared, Quiesced, Step};
-use crate::load::LoadReport;
 use crate::pipelined::Pipelined;
 use crate::state::State;
 use crate::timestamp::Timestamp;
@@ -12,6 +11,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use core::net::SocketAddr;
+use stoa_placement::LoadReport;
 use stoa_timeline::{EntryId, PartitionMessage};
 use stoa_tree::{Contact, Identity, WatchMode};
 

@@ -126,7 +126,25 @@ fn decode_op<'a>(header: MultiHeader, reader: &mut Reader<'a>) -> Result<Request
     }
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
+    /// The path of an operation of a multi or multiRead; `None` for what can be none.
+    #[must_use]
+    #[inline]
+    pub fn op_path(&self) -> Option<&'a str> {
+        match *self {
+            Self::Create(create)
+            | Self::Create2(create)
+            | Self::CreateContainer(create)
+            | Self::CreateTtl(create) => Some(create.path),
+            Self::Delete { path, .. }
+            | Self::SetData { path, .. }
+            | Self::Check { path, .. }
+            | Self::GetData { path, .. }
+            | Self::GetChildren { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
     /// Whether this is one of the two reads that multiRead knows.
     fn is_read(&self) -> bool {
         matches!(self, Self::GetData { .. } | Self::GetChildren { .. })

@@ -38,6 +38,31 @@ macro_rules! opcodes {
     };
 }
 
+impl Opcode {
+    /// Whether the server that is asked answers by itself, from its own state.
+    #[must_use]
+    #[inline]
+    pub fn is_read(self) -> bool {
+        !matches!(
+            self,
+            Self::Create
+                | Self::Create2
+                | Self::CreateContainer
+                | Self::CreateTtl
+                | Self::Delete
+                | Self::DeleteContainer
+                | Self::SetData
+                | Self::SetAcl
+                | Self::Multi
+                | Self::CloseSession
+                | Self::Sync
+                | Self::Reconfig
+                | Self::Sasl
+                | Self::CreateSession
+        )
+    }
+}
+
 opcodes! {
     /// Create a znode; answers its path.
     Create = 1, "create", "CREA";

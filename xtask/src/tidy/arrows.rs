@@ -3,7 +3,7 @@
 use super::Violation;
 
 /// Crate and the crates of ours that it may depend on.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
     (
         "stoa",
         &[
@@ -32,7 +32,11 @@ const ALLOWED: [(&str, &[&str]); 16] = [
             "stoa-wire",
         ],
     ),
-    ("stoa-core", &["stoa-extension", "stoa-group", "stoa-timeline", "stoa-tree", "stoa-wire"]),
+    (
+        "stoa-core",
+        &["stoa-extension", "stoa-group", "stoa-placement", "stoa-timeline", "stoa-tree", "stoa-wire"],
+    ),
+    ("stoa-placement", &["stoa-tree", "stoa-wire"]),
     ("stoa-extension", &["stoa-tree", "stoa-wire"]),
     ("stoa-client", &["stoa-client-core", "stoa-keys", "stoa-wire"]),
     ("stoa-client-core", &["stoa-wire"]),

@@ -1,8 +1,8 @@
 //! What programs reach: the tree of one partition, as far as things live there.
 
-use crate::placement::Placement;
 use alloc::string::String;
 use stoa_extension::{CreateKind, Host, Object, TreeHost};
+use stoa_placement::Placement;
 use stoa_tree::{Caller, Part, Tree};
 use stoa_wire::ErrorCode;
 

@@ -31,7 +31,6 @@ pub(crate) use register::{Registration, changes_programs};
 use pause::Pauses;
 
 use crate::config::Stopwatch;
-use crate::placement::Placement;
 use crate::stats::Histogram;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -40,6 +39,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use stoa_extension::{Limits, Program, Registry, Used};
+use stoa_placement::Placement;
 use stoa_tree::{Identity, PROGRAMS, Tree};
 use stoa_wire::EventKind;
 

@@ -9,7 +9,6 @@ use crate::config::Now;
 use crate::connection::ConnectError;
 use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::frame::Frame;
-use crate::placement::{FIRST, Placement};
 use crate::route::{Destination, Route, bits, destination_of, may_watch};
 use crate::shard_message::{Attached, ToPartition};
 use crate::timestamp::Timestamp;
@@ -19,6 +18,7 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use stoa_placement::{FIRST, Placement};
 use stoa_wire::{
     ELSEWHERE, ErrorCode, Offer, Opcode, ReplyHeader, SideHello, Stamped, TAG_LEN, answer_side, begin_frame,
     direct_op, direct_xid, end_frame, next_frame, stamp_of,
@@ -551,8 +551,10 @@ mod tests {
             matches!(taken, Some(Taken::Own { .. }))
         };
         assert!(take(&mut front, &get));
-        let moves =
-            |front: &mut Front| front.placement.place("/elsewhere", 1 - front.placement.of("/elsewhere"));
+        let moves = |front: &mut Front| {
+            let moved = [("/elsewhere", 1 - front.placement.of("/elsewhere"))];
+            front.placement = Placement::with(2, front.placement.version() + 1, moved);
+        };
         (0..5).for_each(|_| moves(&mut front));
         assert!(!take(&mut front, &get));
         take(&mut front, &routed(4));

@@ -2,12 +2,12 @@
 
 use crate::connection::{CloseReason, ConnectionId, Slot};
 use crate::front::{Front, told_elsewhere};
-use crate::placement::Placement;
 use crate::shard_message::{LeftWatch, ShardMessage, ToClient};
 use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use stoa_placement::Placement;
 use stoa_timeline::EntryId;
 
 impl Front {

@@ -3,11 +3,11 @@
 use super::{Front, Taken};
 use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId};
-use crate::placement::FIRST;
 use crate::remote_client::ForClient;
 use crate::replica::Replica;
 use crate::shard_message::{ShardMessage, ToClient, ToPartition};
 use crate::step::end_of;
+use stoa_placement::FIRST;
 use stoa_timeline::PartitionMessage;
 
 impl Front {

@@ -4,9 +4,9 @@
 use super::Front;
 use crate::config::{Config, Now};
 use crate::connection::{CloseReason, Phase};
-use crate::placement::FIRST;
 use crate::route::bits;
 use crate::shard_message::{ShardMessage, ToPartition};
+use stoa_placement::FIRST;
 
 impl Front {
     /// Time has passed.

@@ -4,9 +4,7 @@ use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId, Connections, Phase, Slot};
 use crate::entry::{Item, Items, Outcome, Part, part_places};
 use crate::extensions::{Ran, is_of_programs};
-use crate::hints::HINTS_PATH;
 use crate::membership::CONFIG_PATH;
-use crate::placement::Placement;
 use crate::replica::request::failed_multi;
 use crate::replica::{Due, Replica, WARNINGS_MAX};
 use crate::stats::Stats;
@@ -17,6 +15,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_group::{Entry, EntryKind};
+use stoa_placement::{HINTS_PATH, Placement};
 use stoa_timeline::Lead;
 use stoa_tree::{Caller, Change, Observer, OpResult, Refusal, SoftQuota, Tree, WatcherId, Watches};
 use stoa_wire::{

@@ -5,14 +5,10 @@
 //! under way at a time, so the next is decided by what the last one has changed. Nothing of this is state: the
 //! next leader begins anew, with what it sees.
 
-use crate::balance::Move;
 use crate::config::Now;
 use crate::controller::{Controller, MoveError, RecentMove};
-use crate::hints::{HINTS_PATH, Hints, is_at_or_below};
-use crate::load::{LoadReport, Rates, SubtreeLoad};
 use crate::moves::Moved;
 use crate::peer::{Asked, PeerMessage, READS_MAX, Reads};
-use crate::placement::FIRST;
 use crate::replica::Replica;
 use crate::shard_message::ShardMessage;
 use alloc::borrow::ToOwned;
@@ -21,6 +17,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use stoa_placement::{FIRST, HINTS_PATH, Hints, LoadReport, Move, Rates, SubtreeLoad, is_at_or_below};
 use stoa_wire::{Reader, path};
 
 /// Without anything new, things are looked at so often; nobody is woken for it, but for what has become cold.
@@ -44,9 +41,10 @@ impl Replica {
     /// At every partition: tells the leader's first one what is asked here, when it is time.
     pub(crate) fn tell_load(&mut self) {
         let own = self.config.partition;
-        self.leader.load.batches(self.timeline.batches(), self.now);
+        let batches = self.timeline.batches();
+        self.leader.load.batches(batches.count, batches.bytes, self.now.mono_us);
         let exceptions = self.applied.placement.exceptions().filter(|(_, to)| *to == own);
-        if !self.leader.load.tick(self.now, exceptions.map(|(path, _)| path)) {
+        if !self.leader.load.tick(self.now.mono_us, exceptions.map(|(path, _)| path)) {
             return;
         }
         if self.timeline.leads() {
@@ -123,7 +121,7 @@ impl Replica {
                     Ok(Asked::Write { opcode, body, .. }) => (Some(opcode), body),
                     _ => (None, &[][..]),
                 };
-                self.leader.load.look_at(opcode, Reader::new(body), self.now);
+                self.leader.load.look_at(opcode, Reader::new(body), self.now.mono_us);
             }
         }
     }
@@ -267,7 +265,7 @@ impl Replica {
     /// So long has this partition's thread had something to do since it began, microseconds. Whoever runs it may say
     /// so before each tick: then nothing is moved away from a thread that has time, nor to one that has none.
     pub fn occupied(&mut self, occupied_us: u64, now: Now) {
-        self.leader.load.occupied(occupied_us, now);
+        self.leader.load.occupied(occupied_us, now.mono_us);
     }
 
     // ---- what the server's operator may ask ----

@@ -18,10 +18,10 @@
 
 use crate::connection::{CloseReason, ConnectionId, Phase, Slot};
 use crate::extensions::changes_programs;
-use crate::placement::FIRST;
 use crate::replica::Replica;
 use crate::session::{LiveSession, Scope, SessionKey};
 use alloc::vec::Vec;
+use stoa_placement::FIRST;
 use stoa_timeline::Origin;
 use stoa_tree::is_same_password;
 use stoa_wire::{ConnectRequest, ConnectResponse, CreateMode, ErrorCode, Opcode, Request, RequestHeader};

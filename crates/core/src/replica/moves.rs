@@ -19,12 +19,12 @@ use crate::entry::{Item, Items, Outcome, Part};
 use crate::frame::frame;
 use crate::moves::Moved;
 use crate::peer::Asked;
-use crate::placement::{MoveRefusal, Placement};
 use crate::replica::Replica;
 use crate::shard_message::{LeftWatch, ShardMessage, ToClient};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use stoa_placement::{MoveRefusal, Placement};
 use stoa_timeline::EntryId;
 use stoa_tree::{MovedWatch, Moving, Refusal, WatchMode, WatcherId};
 use stoa_wire::{ErrorCode, Opcode, RequestHeader};
@@ -54,7 +54,8 @@ impl Replica {
     pub(crate) fn note_placement(&mut self) {
         let placed = self.applied.partition.tree.placed();
         if placed.version() != self.applied.placement.version() {
-            self.applied.placement = Placement::with(self.applied.placement.partitions(), placed);
+            self.applied.placement =
+                Placement::with(self.applied.placement.partitions(), placed.version(), placed.iter());
             self.applied
                 .partition
                 .extensions

@@ -7,12 +7,10 @@ use crate::connection::{ConnectionId, Connections, Output};
 use crate::controller::Controller;
 use crate::coordination::{Coordination, Pending};
 use crate::liveness::Liveness;
-use crate::load::Load;
 use crate::local::Local;
 use crate::membership::ServerList;
 use crate::moves::Moves;
 use crate::partition::Partition;
-use crate::placement::{FIRST, Placement};
 use crate::read_only::ReadOnly;
 use crate::remote_client::RemoteClients;
 use crate::session::Sessions;
@@ -25,6 +23,7 @@ use crate::step::end_of;
 use crate::timestamp::Timestamp;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use stoa_placement::{FIRST, Load, Placement};
 use stoa_tree::Tree;
 
 /// Who asks, and what they are told.
@@ -138,7 +137,7 @@ impl Applied {
         position: u64,
         (hash_seed, snapshot_seed): (u64, u8),
     ) -> Self {
-        let placement = Placement::with(config.partitions, tree.placed());
+        let placement = Placement::with(config.partitions, tree.placed().version(), tree.placed().iter());
         let partitions = placement.partitions();
         let mut stamp = Timestamp::new(config.partitions);
         stamp.merge(rests_on);

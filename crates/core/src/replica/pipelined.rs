@@ -76,7 +76,7 @@ impl Replica {
         if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.traffic.received += 1;
         }
-        self.leader.load.request(frame.opcode, frame.body(), self.now);
+        self.leader.load.request(frame.opcode, frame.body(), self.now.mono_us);
         // Also when it is refused: where it stands says when its client is told.
         self.set_pipelined(id, true);
         self.request(id, frame, self.now.mono_us);

@@ -3,8 +3,8 @@
 use crate::coordination::plan::{Plan, Step, StepKind, is_sequential};
 use crate::extensions::changes_programs;
 use crate::peer::Asked;
-use crate::placement::FIRST;
 use crate::replica::Replica;
+use stoa_placement::FIRST;
 use stoa_timeline::Origin;
 use stoa_tree::{Contact, multi_op, writes_programs};
 use stoa_wire::{CreateMode, Opcode, Reader, Request};

@@ -3,11 +3,11 @@
 use crate::connection::{Connection, ConnectionId};
 use crate::extensions::{failure_of, is_of_programs};
 use crate::partition::Partition;
-use crate::placement::Placement;
 use crate::replica::Replica;
 use crate::replica::apply::notify;
 use alloc::string::String;
 use alloc::vec::Vec;
+use stoa_placement::Placement;
 use stoa_tree::{Caller, PROGRAMS, WatchMode, WatcherId, Znode};
 use stoa_wire::{
     Acl, AddWatchMode, ErrorCode, EventKind, MultiOps, MultiResults, Opcode, Reader, ReplyHeader, Request,

@@ -7,8 +7,6 @@
 //! leader elsewhere, it goes on judging it. So such a client is sent away now and then, to look for that leader.
 
 use crate::connection::{CloseReason, ConnectionId, Phase};
-use crate::frame::is_read;
-use crate::placement::FIRST;
 use crate::read_only::{Admission, ReadOnlySession};
 use crate::replica::Replica;
 use crate::session::is_lent;
@@ -16,6 +14,7 @@ use crate::shard_message::ShardMessage;
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use stoa_placement::FIRST;
 use stoa_tree::is_same_password;
 use stoa_wire::{ConnectRequest, ConnectResponse, ErrorCode, Opcode, Reader, RequestHeader};
 
@@ -214,7 +213,7 @@ impl Replica {
                 return;
             }
             // What is newest only a majority knows.
-            _ if is_read(opcode) && !reads_newest => {
+            _ if opcode.is_read() && !reads_newest => {
                 self.read(id, header, opcode, reader, None);
                 return;
             }

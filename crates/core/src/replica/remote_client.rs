@@ -190,7 +190,7 @@ impl Replica {
             }
         }
         self.stats.packets_received += 1;
-        self.leader.load.request(frame.opcode, frame.body(), now);
+        self.leader.load.request(frame.opcode, frame.body(), now.mono_us);
         self.request(id, frame, now.mono_us);
     }
 

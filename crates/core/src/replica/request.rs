@@ -5,7 +5,7 @@ use crate::auth::{CONSISTENCY, LINEARIZABLE, SEQUENTIAL};
 use crate::config::Now;
 use crate::connection::{Barred, CloseReason, Connection, ConnectionId, Phase, Slot};
 use crate::extensions::changes_programs;
-use crate::frame::{Frame, frame, is_read};
+use crate::frame::{Frame, frame};
 use crate::peer::Asked;
 use crate::replica::{Replica, Waiter};
 use crate::sasl::{self, SaslStep};
@@ -52,7 +52,7 @@ impl Replica {
         }
         let is_next = connection.queue.slots.is_empty();
         let is_barred = connection.queue.bars > 0;
-        let (session, is_read) = (connection.session, is_read(opcode));
+        let (session, is_read) = (connection.session, opcode.is_read());
         let reads_newest = connection.mode.reads_newest && is_read;
         let is_introduction = reads_newest && self.is_stranger(id);
         match opcode {
@@ -468,7 +468,7 @@ impl Replica {
             return;
         }
         let Some(connection) = self.clients.connections.get(id) else { return };
-        let (session, is_read) = (connection.session, is_read(opcode));
+        let (session, is_read) = (connection.session, opcode.is_read());
         let may_write = is_read && may_write;
         let is_introduction = may_write && connection.mode.reads_newest && self.is_stranger(id);
         let is_for_program = may_write && self.applied.partition.runs_for(session, opcode, &reader);

@@ -11,13 +11,13 @@
 use crate::connection::ConnectionId;
 use crate::coordination::Pending;
 use crate::peer::{After, Asked};
-use crate::placement::FIRST;
 use crate::replica::Replica;
 use crate::session_table::{Known, SessionNews};
 use crate::shard_message::ShardMessage;
 use crate::step::{end_of, entry_of};
 use alloc::vec::Vec;
 use core::ops::Range;
+use stoa_placement::FIRST;
 use stoa_timeline::Origin;
 use stoa_tree::Contact;
 use stoa_wire::Opcode;

@@ -80,7 +80,7 @@ impl Replica {
         let mut reader = Reader::new(frame);
         let Ok(RequestHeader { opcode, .. }) = RequestHeader::decode(&mut reader) else { return };
         let Some(known) = Opcode::from_i32(opcode) else { return };
-        self.leader.load.request(Some(known), reader, now);
+        self.leader.load.request(Some(known), reader, now.mono_us);
         self.read(id, RequestHeader { xid, opcode }, known, &mut reader, None);
     }
 

@@ -6,13 +6,13 @@
 //! than it takes to copy [`SLICE_BYTES`]. At most [`SLICES_AHEAD`] slices of a partition are with the driver at a time:
 //! a slow disk slows the walk, never the memory.
 
-use crate::placement::FIRST;
 use crate::replica::Replica;
 use crate::shard_message::ShardMessage;
 use crate::snapshot::{SnapshotOutput, SnapshotState};
 use crate::state;
 use alloc::vec;
 use alloc::vec::Vec;
+use stoa_placement::FIRST;
 use stoa_timeline::{SnapshotHead, timeline_of};
 
 /// About how much one slice holds.

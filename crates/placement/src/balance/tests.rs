@@ -2,9 +2,7 @@
 //! do so much and no more, and the real statistics.
 
 use super::*;
-use crate::config::Now;
 use crate::load::{Load, Rates, SubtreeLoad};
-use stoa_timeline::Batches;
 use stoa_wire::{Opcode, Reader, put};
 
 /// How long a move takes; meanwhile nobody is answered.
@@ -70,35 +68,35 @@ impl World {
 
     fn step(&mut self) {
         self.now_us += STEP_US;
-        let now = Now { mono_us: self.now_us, wall_ms: 0 };
+        let now_us = self.now_us;
         if self.under_way.is_none() {
-            self.serve(now);
+            self.serve(now_us);
         }
         let took_ns = self.log_share * self.now_us as f64 * 1000.0;
-        self.loads[0].batches(Batches { count: (took_ns / 30_000.0) as u64, bytes: 0 }, now);
+        self.loads[0].batches((took_ns / 30_000.0) as u64, 0, now_us);
         for (partition, load) in self.loads.iter_mut().enumerate() {
-            load.occupied(self.occupied_us[partition] as u64, now);
+            load.occupied(self.occupied_us[partition] as u64, now_us);
             let own = self.placement.exceptions().filter(|(_, to)| usize::from(*to) == partition);
-            if load.tick(now, own.map(|(path, _)| path)) {
+            if load.tick(now_us, own.map(|(path, _)| path)) {
                 self.reports[partition] = load.report().clone();
             }
         }
-        if let Some((done, _)) = self.under_way.take_if(|(_, until_us)| *until_us <= now.mono_us) {
+        if let Some((done, _)) = self.under_way.take_if(|(_, until_us)| *until_us <= now_us) {
             if self.immovable.contains(&done.path) {
-                self.balancer.refused(&done.path, now.mono_us);
+                self.balancer.refused(&done.path, now_us);
             } else {
                 self.placement.place(&done.path, done.to);
-                self.balancer.moved(&done.path, now.mono_us);
+                self.balancer.moved(&done.path, now_us);
                 self.moves.push(done);
             }
         }
         if self.under_way.is_none() {
-            let next = self.balancer.tick(now.mono_us, &self.reports, &self.placement, &self.hints);
-            self.under_way = next.map(|next| (next, now.mono_us + MOVE_US));
+            let next = self.balancer.tick(now_us, &self.reports, &self.placement, &self.hints);
+            self.under_way = next.map(|next| (next, now_us + MOVE_US));
         }
     }
 
-    fn serve(&mut self, now: Now) {
+    fn serve(&mut self, now_us: u64) {
         let mut wanted = vec![0.0; self.loads.len()];
         for (path, rate, _) in &self.clients {
             wanted[usize::from(self.placement.of(path))] += rate;
@@ -119,7 +117,7 @@ impl World {
             while *rest >= 1.0 {
                 *rest -= 1.0;
                 self.answered += 1.0;
-                self.loads[place].request(Some(Opcode::SetData), Reader::new(&self.body), now);
+                self.loads[place].request(Some(Opcode::SetData), Reader::new(&self.body), now_us);
             }
         }
     }

@@ -15,11 +15,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use stoa_timeline::Batches;
 use stoa_wire::{MultiOps, Opcode, Reader, path};
-
-use crate::config::Now;
-use crate::frame::is_read;
 
 /// The deepest subtrees that are counted: `/a/b/c`.
 pub(crate) const DEPTH_MAX: usize = 3;
@@ -100,7 +96,7 @@ fn work_ns(is_write: bool) -> u32 {
 
 #[inline]
 fn is_write(opcode: Option<Opcode>) -> bool {
-    opcode.is_some_and(|opcode| !is_read(opcode) && opcode != Opcode::Sync)
+    opcode.is_some_and(|opcode| !opcode.is_read() && opcode != Opcode::Sync)
 }
 
 /// What was asked in a window, by what was looked at.
@@ -152,9 +148,9 @@ fn fold(before: u64, counted: u64, elapsed_us: u64, windows: u32) -> u64 {
     part(before) + rate - part(rate)
 }
 
-/// The requests to a partition.
+/// The requests to a partition, counted.
 #[derive(Debug)]
-pub(crate) struct Load {
+pub struct Load {
     /// Work until the next one that is looked at, nanoseconds.
     until_next_ns: u32,
     /// What makes the distances irregular.
@@ -175,7 +171,7 @@ pub(crate) struct Load {
 
 impl Load {
     /// `seed` keeps clients from choosing paths that collide.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self {
             until_next_ns: LOOK_NS,
             state: 1,
@@ -192,15 +188,15 @@ impl Load {
 
     /// A request has come.
     #[inline]
-    pub(crate) fn request(&mut self, opcode: Option<Opcode>, body: Reader<'_>, now: Now) {
+    pub fn request(&mut self, opcode: Option<Opcode>, body: Reader<'_>, now_us: u64) {
         if self.is_next(is_write(opcode)) {
-            self.look_at(opcode, body, now);
+            self.look_at(opcode, body, now_us);
         }
     }
 
     /// Whether a request that has come is one to look at. Then [`Load::look_at`] is next.
     #[inline]
-    pub(crate) fn is_next(&mut self, is_write: bool) -> bool {
+    pub fn is_next(&mut self, is_write: bool) -> bool {
         let left_ns = self.until_next_ns.checked_sub(work_ns(is_write)).filter(|left_ns| *left_ns > 0);
         self.until_next_ns = left_ns.unwrap_or(self.until_next_ns);
         left_ns.is_none()
@@ -208,9 +204,9 @@ impl Load {
 
     /// Counts a request, and draws the next one that will be: it is up to twice the distance away.
     #[cold]
-    pub(crate) fn look_at(&mut self, opcode: Option<Opcode>, body: Reader<'_>, now: Now) {
+    pub fn look_at(&mut self, opcode: Option<Opcode>, body: Reader<'_>, now_us: u64) {
         if let Some(opcode) = opcode {
-            self.count(opcode, body, now);
+            self.count(opcode, body, now_us);
         }
         let beyond_ns = work_ns(is_write(opcode)).saturating_sub(self.until_next_ns);
         self.state = self.state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -218,11 +214,11 @@ impl Load {
         self.until_next_ns = next_ns - beyond_ns;
     }
 
-    fn count(&mut self, opcode: Opcode, body: Reader<'_>, now: Now) {
+    fn count(&mut self, opcode: Opcode, body: Reader<'_>, now_us: u64) {
         let bytes = body.rest().len();
         let Some(path) = path_asked(opcode, body) else { return };
         let is_write = is_write(Some(opcode));
-        self.since_us.get_or_insert(now.mono_us - now.mono_us % WINDOW_US);
+        self.since_us.get_or_insert(now_us - now_us % WINDOW_US);
         self.total.window.add(is_write, bytes);
         for subtree in subtrees_of(path) {
             if let Some(average) = self.subtrees.get_mut(subtree) {
@@ -235,16 +231,16 @@ impl Load {
     }
 
     /// So long has the thread had something to do since it began.
-    pub(crate) fn occupied(&mut self, occupied_us: u64, now: Now) {
-        self.occupied = Some((now.mono_us, occupied_us));
+    pub fn occupied(&mut self, occupied_us: u64, now_us: u64) {
+        self.occupied = Some((now_us, occupied_us));
     }
 
-    /// So many batches of the shared log were made here since the thread began.
-    pub(crate) fn batches(&mut self, batches: Batches, now: Now) {
-        let log_ns = batches.count * BATCH_NS + batches.bytes * BATCH_KIB_NS / 1024;
+    /// So many batches of the shared log, of so many bytes in all, were made here since the thread began.
+    pub fn batches(&mut self, count: u64, bytes: u64, now_us: u64) {
+        let log_ns = count * BATCH_NS + bytes * BATCH_KIB_NS / 1024;
         if log_ns != self.log_ns {
             self.log_ns = log_ns;
-            self.since_us.get_or_insert(now.mono_us - now.mono_us % WINDOW_US);
+            self.since_us.get_or_insert(now_us - now_us % WINDOW_US);
         }
     }
 
@@ -265,15 +261,15 @@ impl Load {
     }
 
     /// When [`Load::tick`] is next needed: never while nothing is asked.
-    pub(crate) fn next_wake_us(&self) -> Option<u64> {
+    pub fn next_wake_us(&self) -> Option<u64> {
         self.since_us.map(|since| since + WINDOW_US)
     }
 
     /// Time has passed. Returns whether there is a new report; `own` are the subtrees that live here by an
     /// exception.
-    pub(crate) fn tick<'a>(&mut self, now: Now, own: impl Iterator<Item = &'a str>) -> bool {
+    pub fn tick<'a>(&mut self, now_us: u64, own: impl Iterator<Item = &'a str>) -> bool {
         let Some(since_us) = self.since_us else { return false };
-        let end_us = now.mono_us - now.mono_us % WINDOW_US;
+        let end_us = now_us - now_us % WINDOW_US;
         let elapsed_us = end_us.saturating_sub(since_us);
         if elapsed_us == 0 {
             return false;
@@ -340,7 +336,7 @@ impl Load {
     }
 
     /// The last report.
-    pub(crate) fn report(&self) -> &LoadReport {
+    pub fn report(&self) -> &LoadReport {
         &self.report
     }
 }
@@ -370,7 +366,7 @@ fn path_asked(opcode: Opcode, mut body: Reader<'_>) -> Option<&str> {
         }
         Opcode::Multi | Opcode::MultiRead => {
             let first = MultiOps::decode(&mut body).ok()?.iter().next()?;
-            crate::route::path_of(&first)?
+            first.op_path()?
         }
         _ => body.path().ok()?,
     };
@@ -392,14 +388,14 @@ mod tests {
         frame
     }
 
-    fn at(ms: u64) -> Now {
-        Now { mono_us: ms * 1000, wall_ms: 0 }
+    fn at(ms: u64) -> u64 {
+        ms * 1000
     }
 
-    fn request(load: &mut Load, frame: &[u8], now: Now) {
+    fn request(load: &mut Load, frame: &[u8], now_us: u64) {
         let mut body = Reader::new(frame);
         let header = RequestHeader::decode(&mut body).ok();
-        load.request(header.and_then(|header| Opcode::from_i32(header.opcode)), body, now);
+        load.request(header.and_then(|header| Opcode::from_i32(header.opcode)), body, now_us);
     }
 
     fn busy(load: &Load, path: &str) -> u64 {
@@ -508,9 +504,8 @@ mod tests {
     #[test]
     fn what_the_shared_log_takes_is_told_until_nothing_is_left_of_it() {
         let mut load = Load::new(1);
-        let batches = |count| Batches { count, bytes: 1024 * count };
         for ms in 1..=4000 {
-            load.batches(batches(ms), at(ms));
+            load.batches(ms, 1024 * ms, at(ms));
             load.tick(at(ms), core::iter::empty());
         }
         let LoadReport { total, log_ns, .. } = load.report();
@@ -520,9 +515,8 @@ mod tests {
         while let Some(wake_us) = load.next_wake_us() {
             assert!(wake_us < now_us + 2 * WINDOW_US && now_us < 20_000_000);
             now_us = wake_us;
-            let now = Now { mono_us: now_us, wall_ms: 0 };
-            load.batches(batches(4000), now);
-            load.tick(now, core::iter::empty());
+            load.batches(4000, 1024 * 4000, now_us);
+            load.tick(now_us, core::iter::empty());
         }
         assert_eq!(*load.report(), LoadReport::default());
     }

@@ -64,9 +64,11 @@ const COLD_US: u64 = 60_000_000;
 
 /// A subtree that is to live on another partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Move {
-    pub(crate) path: String,
-    pub(crate) to: u8,
+pub struct Move {
+    /// The znode that it begins with.
+    pub path: String,
+    /// Where it is to live.
+    pub to: u8,
 }
 
 /// When a subtree that was moved may be moved again.
@@ -78,9 +80,9 @@ struct Rest {
     busy_ns: Option<u64>,
 }
 
-/// Decides, and remembers what it has to for that.
+/// Decides what is moved next, and remembers what it has to for that.
 #[derive(Debug, Default)]
-pub(crate) struct Balancer {
+pub struct Balancer {
     /// Since when the busiest partition has too much.
     unequal_since_us: Option<u64>,
     /// Until when it is being relieved.
@@ -101,7 +103,7 @@ pub(crate) struct Balancer {
 impl Balancer {
     /// The next move, if there should be one now. `loads` are the last reports of all partitions. Say with
     /// [`Balancer::moved`] or [`Balancer::refused`] what became of it before asking again.
-    pub(crate) fn tick(
+    pub fn tick(
         &mut self,
         now_us: u64,
         loads: &[LoadReport],
@@ -124,7 +126,7 @@ impl Balancer {
     }
 
     /// A move is done.
-    pub(crate) fn moved(&mut self, path: &str, now_us: u64) {
+    pub fn moved(&mut self, path: &str, now_us: u64) {
         let before = self.rests.remove(path);
         let rest_us = before.map_or(REST_US, |rest| (rest.rest_us * 2).min(REST_MAX_US));
         self.rests.insert(path.to_owned(), Rest { since_us: now_us, rest_us, busy_ns: None });
@@ -132,17 +134,18 @@ impl Balancer {
     }
 
     /// A move was refused.
-    pub(crate) fn refused(&mut self, path: &str, now_us: u64) {
+    pub fn refused(&mut self, path: &str, now_us: u64) {
         self.refused.insert(path.to_owned(), now_us + REFUSED_US);
     }
 
     /// The operator has said something new: what was refused may be asked again.
-    pub(crate) fn forget_refusals(&mut self) {
+    pub fn forget_refusals(&mut self) {
         self.refused.clear();
     }
 
     /// What the busiest partition has to do, in percent of the mean; 0 when there is nothing to do.
-    pub(crate) fn imbalance_percent(&self) -> u64 {
+    #[must_use]
+    pub fn imbalance_percent(&self) -> u64 {
         self.imbalance_percent
     }
 
@@ -302,7 +305,8 @@ impl Balancer {
     }
 
     /// When there will be an exception to take back, if nothing is asked any more.
-    pub(crate) fn next_merge_us(&self, placement: &Placement, hints: &Hints) -> Option<u64> {
+    #[must_use]
+    pub fn next_merge_us(&self, placement: &Placement, hints: &Hints) -> Option<u64> {
         if hints.is_off { None } else { self.coldest(placement, hints).map(|(cold_us, _)| cold_us) }
     }
 

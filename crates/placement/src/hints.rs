@@ -106,7 +106,7 @@ fn movable(subtree: &str) -> Result<String, &'static str> {
 }
 
 /// Whether a path is `top` or leads to something below it.
-pub(crate) fn is_at_or_below(path: &str, top: &str) -> bool {
+pub fn is_at_or_below(path: &str, top: &str) -> bool {
     path.strip_prefix(top).is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
 }
 
@@ -183,7 +183,7 @@ impl Hints {
     }
 
     /// Those that a subtree lives together with, itself among them, the first first.
-    pub(crate) fn group(&self, path: &str) -> Option<&[String]> {
+    pub fn group(&self, path: &str) -> Option<&[String]> {
         self.together.iter().find(|group| group.iter().any(|member| member == path)).map(Vec::as_slice)
     }
 

@@ -6,7 +6,7 @@
 //!
 //! A subtree that was moved is an exception from that, with all below it that is none itself. Every
 //! partition has the whole table of them in its replicated state, and an operation over all partitions
-//! changes it ([`crate::coordination`]): so a partition's own timeline says what lives where.
+//! changes it: so a partition's own timeline says what lives where.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -15,11 +15,11 @@ use alloc::vec::Vec;
 use core::fmt;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use stoa_tree::{PROGRAMS, Placed};
+use stoa_tree::PROGRAMS;
 use stoa_wire::{Table, partition_of, partition_of_top, path, without_number};
 
 /// The first partition: the root, the sessions, the ensemble's configuration.
-pub(crate) const FIRST: u8 = 0;
+pub const FIRST: u8 = 0;
 
 const SYSTEM: &str = "/zookeeper";
 const QUOTA: &str = "/zookeeper/quota";
@@ -78,20 +78,22 @@ impl Placement {
         Self { partitions: partitions.max(1), version: 0, exceptions: None }
     }
 
-    /// The same with this table.
-    pub(crate) fn with(partitions: u8, placed: &Placed) -> Self {
+    /// Among so many partitions, with these exceptions, which have been changed so often.
+    #[must_use]
+    pub fn with<'a>(partitions: u8, version: u64, placed: impl IntoIterator<Item = (&'a str, u8)>) -> Self {
         let mut exceptions = Exceptions::default();
-        for (path, partition) in placed.iter().filter(|(path, _)| depth(path) <= DEPTH_MAX) {
+        for (path, partition) in placed.into_iter().filter(|(path, _)| depth(path) <= DEPTH_MAX) {
             exceptions.depth = exceptions.depth.max(depth(path));
             exceptions.of.insert(path.as_bytes().into(), partition.min(partitions.max(1) - 1));
         }
         exceptions.note_below();
         let exceptions = (!exceptions.of.is_empty()).then(|| Arc::new(exceptions));
-        Self { version: placed.version(), exceptions, ..Self::new(partitions) }
+        Self { version, exceptions, ..Self::new(partitions) }
     }
 
     /// How many partitions there are.
     #[must_use]
+    #[inline]
     pub fn partitions(&self) -> u8 {
         self.partitions
     }
@@ -117,7 +119,7 @@ impl Placement {
     }
 
     /// The first partition's zxid of the first update of all.
-    pub(crate) fn first_zxid(&self) -> i64 {
+    pub fn first_zxid(&self) -> i64 {
         zxid_after(self.partitions, 0, FIRST)
     }
 
@@ -131,7 +133,7 @@ impl Placement {
 
     /// The same of a path that may not even be text.
     #[inline]
-    pub(crate) fn of_bytes(&self, path: &[u8]) -> u8 {
+    pub fn of_bytes(&self, path: &[u8]) -> u8 {
         if let Some(exceptions) = &self.exceptions {
             let path = path.strip_prefix(QUOTA.as_bytes()).filter(|of| of.starts_with(b"/")).unwrap_or(path);
             if let Some(moved) = exceptions.longest(path) {
@@ -155,7 +157,7 @@ impl Placement {
     }
 
     /// Where a znode's parent lives: who creates and deletes it.
-    pub(crate) fn of_parent(&self, path: &str) -> u8 {
+    pub fn of_parent(&self, path: &str) -> u8 {
         self.of(parent_of(path))
     }
 
@@ -169,7 +171,7 @@ impl Placement {
     }
 
     /// What Stoa's own clients are told.
-    pub(crate) fn table(&self) -> Table {
+    pub fn table(&self) -> Table {
         let exceptions = self.exceptions().map(|(path, of)| (path.to_string(), of)).collect();
         Table { version: self.version, exceptions }
     }
@@ -181,17 +183,17 @@ impl Placement {
     }
 
     /// Whether parts of the tree below a path may live elsewhere than it does.
-    pub(crate) fn is_spread(&self, path: &str) -> bool {
+    pub fn is_spread(&self, path: &str) -> bool {
         self.partitions > 1 && self.moved_below(path) != 0
     }
 
     /// Whether the znode at a path, or something below it, may live on a partition.
-    pub(crate) fn is_on(&self, path: &str, partition: u8) -> bool {
+    pub fn is_on(&self, path: &str, partition: u8) -> bool {
         self.all_of(path) & 1 << partition != 0
     }
 
     /// Where the znode at a path, and what is below it, may live: a bit for each partition.
-    pub(crate) fn all_of(&self, path: &str) -> u64 {
+    pub fn all_of(&self, path: &str) -> u64 {
         self.moved_below(path) | 1 << self.of(path)
     }
 
@@ -207,7 +209,7 @@ impl Placement {
     }
 
     /// Why a subtree cannot be moved, if so, whatever is in it.
-    pub(crate) fn check_move(&self, path: &str, to: u8) -> Result<(), MoveRefusal> {
+    pub fn check_move(&self, path: &str, to: u8) -> Result<(), MoveRefusal> {
         let name = path.rsplit('/').next().unwrap_or_default();
         if !path::is_valid(path) || to >= self.partitions {
             return Err(MoveRefusal::NoSuchPlace);
@@ -225,7 +227,7 @@ impl Placement {
     }
 
     /// How the table changes when a subtree moves: what then says no more than the rest does is taken out.
-    pub(crate) fn changes(&self, path: &str, to: u8) -> Vec<(String, Option<u8>)> {
+    pub fn changes(&self, path: &str, to: u8) -> Vec<(String, Option<u8>)> {
         let mut after = self.clone();
         let mut changes = Vec::new();
         let is_needed = after.default_of(path) != to;
@@ -310,7 +312,7 @@ impl fmt::Display for MoveRefusal {
 impl core::error::Error for MoveRefusal {}
 
 /// The next zxid of a partition that is larger than another one: the low bits are the partition's number.
-pub(crate) fn zxid_after(partitions: u8, before: i64, partition: u8) -> i64 {
+pub fn zxid_after(partitions: u8, before: i64, partition: u8) -> i64 {
     let bits = u8::BITS - (partitions - 1).leading_zeros();
     (((before >> bits) + 1) << bits) | i64::from(partition)
 }
@@ -324,7 +326,7 @@ fn is_below(path: &str, above: &str) -> bool {
     above == "/" && path != "/" || path.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
 }
 
-pub(crate) fn parent_of(path: &str) -> &str {
+fn parent_of(path: &str) -> &str {
     match path::last_slash(path) {
         Some(0) | None => "/",
         Some(at) => &path[..at],
@@ -334,7 +336,7 @@ pub(crate) fn parent_of(path: &str) -> &str {
 /// Where a client has asked last: it mostly stays there for a while, and to compare names is cheaper than to
 /// find out anew where one lives.
 #[derive(Debug)]
-pub(crate) struct Recent {
+pub struct Recent {
     /// The znode right below the root, or the root.
     top: [u8; Self::TOP_BYTES_MAX],
     len: u8,
@@ -353,7 +355,7 @@ impl Recent {
 
     /// [`Placement::of_bytes`], if the path is in the subtree that was asked last.
     #[inline]
-    pub(crate) fn knows(&self, placement: &Placement, path: &[u8]) -> Option<u8> {
+    pub fn knows(&self, placement: &Placement, path: &[u8]) -> Option<u8> {
         let top = self.top.get(..usize::from(self.len)).unwrap_or_default();
         // What is remembered is where the hash says: so it is as long as nothing says otherwise.
         let is_in = matches!(path.strip_prefix(top), Some([] | [b'/', ..]));
@@ -361,7 +363,8 @@ impl Recent {
     }
 
     /// [`Placement::of_bytes`].
-    pub(crate) fn of(&mut self, placement: &Placement, path: &[u8]) -> u8 {
+    #[inline]
+    pub fn of(&mut self, placement: &Placement, path: &[u8]) -> u8 {
         self.knows(placement, path).unwrap_or_else(|| self.look_up(placement, path))
     }
 
