@@ -10,10 +10,6 @@ use sha1::{Digest, Sha1};
 use stoa_tree::Identity;
 use stoa_wire::{Opcode, Reader, Request, RequestHeader};
 
-/// Identities that one connection can hold, that of its address among them: each costs a comparison per ACL check,
-/// and all go along with its writes. A packet that would prove more of them is refused.
-pub(crate) const IDENTITIES_MAX: usize = 64;
-
 /// Bytes of all of them: they go along with each request that is forwarded.
 pub(crate) const IDENTITIES_BYTES_MAX: usize = 16 << 10;
 

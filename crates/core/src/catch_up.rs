@@ -2,9 +2,9 @@
 //! `replica/catch_up.rs`.
 
 use crate::connection::ConnectionId;
-use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use stoa_wire::Timestamp;
 
 /// At the first partition: who has come back, and waits for what may have been shown elsewhere. Their first frames
 /// are kept with their connections, and end with them.

@@ -1,9 +1,9 @@
 //! One client's connection: where it stands, what it waits for, what is to be sent to it.
 
+use crate::aliases::Aliases;
 use crate::audit::{Audit, Audited};
-use crate::auth::{IDENTITIES_BYTES_MAX, IDENTITIES_MAX};
-use crate::config::{Limits, Now};
-use crate::extensions::Aliases;
+use crate::auth::IDENTITIES_BYTES_MAX;
+use crate::config::Limits;
 use crate::remote_client::RemoteClient;
 use crate::route::Route;
 use crate::sasl::SaslToken;
@@ -17,6 +17,7 @@ use core::net::{IpAddr, SocketAddr};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use slab::Slab;
+use stoa_partition::{IDENTITIES_MAX, Now};
 use stoa_tree::Identity;
 use stoa_wire::{Opcode, Reader, RequestHeader};
 

@@ -1,8 +1,6 @@
 //! What is kept of operations that concern several partitions, and what their coordinator and participants say to each
 //! other. How they go: `replica/coordination.rs`.
 
-use crate::config::Now;
-use crate::timestamp::Timestamp;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,9 +8,10 @@ use bytes::Bytes;
 use participant::Participation;
 use plan::Plan;
 pub use plan::{Step, StepKind};
+use stoa_partition::Now;
 use stoa_timeline::{EntryId, Origin};
 use stoa_tree::PartResult;
-use stoa_wire::ErrorCode;
+use stoa_wire::{ErrorCode, Timestamp};
 
 pub(crate) mod participant;
 

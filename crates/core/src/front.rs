@@ -16,8 +16,8 @@ mod run;
 mod settle;
 mod time;
 
-use crate::auth::{self, IDENTITIES_MAX};
-use crate::config::{Config, Now};
+use crate::auth;
+use crate::config::Config;
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
 use crate::connection::{ConnectError, Output};
 use crate::frame::Frame;
@@ -26,7 +26,6 @@ use crate::pipelined::Pipelined;
 use crate::route::{Destination, Route, bits, lacks, may_watch};
 use crate::sasl::{self, SaslStep};
 use crate::shard_message::{ShardMessage, ToClient, ToPartition};
-use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -34,7 +33,7 @@ use core::net::SocketAddr;
 use stoa_placement::{FIRST, Placement};
 use stoa_tree::Identity;
 use stoa_wire::{
-    Opcode, Reader, ReplyHeader, RequestHeader, asks_direct, begin_frame, end_frame, next_frame,
+    Opcode, Reader, ReplyHeader, RequestHeader, Timestamp, asks_direct, begin_frame, end_frame, next_frame,
 };
 
 use direct::Seal;
@@ -42,6 +41,7 @@ pub(crate) use direct::{Direct, told_elsewhere};
 use parts::{HeardClients, Mail, PendingClients, Progress, RequestsUnderWay};
 pub(crate) use pipeline::Pipeline;
 use pipeline::{Kind, RoutedBy, Way};
+use stoa_partition::{IDENTITIES_MAX, Now};
 
 /// The clients of one thread.
 pub(crate) struct Front {

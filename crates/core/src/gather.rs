@@ -1,13 +1,12 @@
 //! Requests that every partition has a share in: they are asked one after the other, and the answers are
 //! put together. What is asked later carries what the earlier ones had seen.
 
-use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use stoa_placement::{FIRST, Placement};
 use stoa_wire::{
     AddWatchMode, MultiOps, MultiResult, MultiResults, Opcode, Reader, ReplyHeader, Request, StrList,
-    begin_frame, end_frame, next_frame, put,
+    Timestamp, begin_frame, end_frame, next_frame, put,
 };
 
 /// A request on its way through all partitions.

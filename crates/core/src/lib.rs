@@ -25,6 +25,7 @@
 #![cfg_attr(not(test), no_std)]
 extern crate alloc;
 
+mod aliases;
 mod audit;
 mod audited;
 mod auth;
@@ -34,8 +35,6 @@ mod connection;
 mod controller;
 mod coordination;
 mod delivered_zxid;
-mod entry;
-mod extensions;
 mod frame;
 mod front;
 mod gather;
@@ -43,14 +42,11 @@ mod liveness;
 mod local;
 mod membership;
 mod moves;
-mod outstanding;
-mod partition;
 mod peer;
 mod pipelined;
 mod read_only;
 mod remote_client;
 mod replica;
-mod restore;
 mod route;
 mod sasl;
 mod session;
@@ -59,40 +55,37 @@ mod shard;
 mod shard_message;
 mod side;
 mod snapshot;
-mod state;
 mod stats;
 mod status;
-mod step;
-mod timestamp;
 
 pub use audit::{AuditEvent, AuditOperation, AuditResult};
 pub use auth::{Authentication, DigestAlgorithm, by_address, digest_id};
-pub use config::{Config, Limits, Now, Stopwatch};
+pub use config::{Config, Limits};
 pub use connection::{CloseReason, ConnectError, Connection, ConnectionId, Output};
 pub use controller::{MoveError, RecentMove};
 pub use coordination::{Decision, Prepared, Quiesced, Step, StepKind};
-pub use entry::{Item, Items, Outcome, Part, Seen};
-pub use extensions::{FAILURE_PATH, ProgramLimits, ProgramStats, ProgramStep, Ran};
 pub use front::FrontStats;
 pub use membership::reconfigured;
 pub use moves::Moved;
 pub use pipelined::{Next, Pipelined};
 pub use replica::Replica;
-pub use restore::{GoesOn, Recovered, Restore};
 pub use sasl::{SaslStep, SaslToken};
 pub use session::{LiveSession, Scope};
 pub use shard::Shard;
 pub use shard_message::{Attached, LeftWatch, ShardMessage, ToClient, ToPartition};
 pub use snapshot::SnapshotOutput;
-pub use state::{Share, State, StateLoader};
-pub use stats::{Histogram, OpStats, Proposals, Sizes, Stats, Watchers};
+pub use stats::{OpStats, Stats, Watchers};
 pub use status::{Role, Status};
 pub use stoa_extension::Limits as CallLimits;
 pub use stoa_group::{History, HistoryId, Mark, Pieces};
+pub use stoa_partition::{
+    FAILURE_PATH, GoesOn, Histogram, Item, Items, Now, Outcome, Part, ProgramLimits, ProgramStats,
+    ProgramStep, Proposals, Ran, Recovered, Restore, Seen, Share, Sizes, State, StateLoader, Stopwatch,
+};
 pub use stoa_placement::{HINTS_PATH, Hint, Hints, LoadReport, MoveRefusal, Placement, Rates, SubtreeLoad};
 pub use stoa_timeline::{
     Acquaintance, Append, BadBatch, BadMessage, Delivery, DiskId, Disks, EntryId, KnownDisk, KnownDisks,
     Origin, Outgoing, PartitionMessage, PeerOutput, Slices, Standing, Start, Starts, TakenOver, server_of,
     servers_of, timeline_of,
 };
-pub use timestamp::Timestamp;
+pub use stoa_wire::Timestamp;

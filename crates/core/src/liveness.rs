@@ -1,7 +1,7 @@
 //! What the leader knows of whom this server has heard of. How it is told: `replica/liveness.rs`.
 
-use crate::config::Now;
 use alloc::collections::VecDeque;
+use stoa_partition::Now;
 
 /// Messages that say who was heard of, whose arrival is waited for.
 const IN_FLIGHT: usize = 8;

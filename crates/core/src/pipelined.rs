@@ -1,11 +1,10 @@
 //! What a write carries that follows others of its client which are not answered yet. What becomes of it:
 //! `replica/pipelined.rs`.
 
-use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use stoa_timeline::EntryId;
-use stoa_wire::Opcode;
+use stoa_wire::{Opcode, Timestamp};
 
 /// What goes with a write that is asked before earlier ones of its client are answered, and comes back to the front
 /// when it is known where the last one stands.

@@ -1,8 +1,8 @@
 //! What a server keeps of clients that it only reads for. What it does for them: `replica/read_only.rs`.
 
-use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId};
 use alloc::collections::BTreeMap;
+use stoa_partition::Now;
 use stoa_wire::PASSWORD_LEN;
 
 /// What a server knows of its read-only clients.

@@ -2,12 +2,12 @@
 
 use crate::catch_up::Came;
 use crate::connection::{Connection, ConnectionId};
-use crate::peer::After;
 use crate::shard_message::ToClient;
-use crate::timestamp::Timestamp;
 use alloc::collections::BTreeSet;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use stoa_partition::After;
+use stoa_wire::Timestamp;
 
 /// What a connection is when its client is connected to a front.
 #[derive(Debug)]

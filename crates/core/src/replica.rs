@@ -31,16 +31,14 @@ mod status;
 use self::parts::{Applied, Clients, Leading, Servers, SessionKeeping};
 use crate::audit::{AuditEvent, is_audited};
 use crate::auth;
-use crate::config::{Config, Now};
+use crate::config::Config;
 use crate::connection::{
     CloseReason, ConnectError, Connection, ConnectionId, Connections, Output, Phase, Slot,
 };
 use crate::frame::Frame;
-use crate::restore::Recovered;
 use crate::sasl::SaslToken;
 use crate::session::LiveSession;
 use crate::shard_message::ShardMessage;
-use crate::state::State;
 use crate::stats::Stats;
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -48,6 +46,7 @@ use alloc::vec::Vec;
 use core::hash::BuildHasher;
 use core::net::SocketAddr;
 use stoa_group::Entry;
+use stoa_partition::{Now, Recovered, State};
 use stoa_timeline::{Append, Timeline};
 use stoa_tree::{Tree, WatcherId, Watches};
 use stoa_wire::{ErrorCode, Opcode, ReplyHeader, begin_frame, end_frame, next_frame};
@@ -220,7 +219,7 @@ impl Replica {
     /// The socket is closed, by either side. A session that was on it goes on without it.
     pub(crate) fn disconnected(&mut self, id: ConnectionId, now: Now) {
         self.now = now;
-        self.applied.partition.watches.remove_watcher(WatcherId(id.0));
+        self.applied.partition.watches_mut().remove_watcher(WatcherId(id.0));
         let Some(connection) = self.clients.connections.remove(id) else { return };
         self.forget_remote(id, &connection);
         self.sessions.local.forget(connection.mode.opening, id);
@@ -273,7 +272,7 @@ impl Replica {
             return;
         }
         let (connections, limits, tree) =
-            (&self.clients.connections, &self.config.limits, &self.applied.partition.tree);
+            (&self.clients.connections, &self.config.limits, self.applied.partition.tree());
         // One that is coming back waits for the log, and can say nothing meanwhile.
         let held_up = |session: &LiveSession| {
             let connection = session.connection.and_then(|id| connections.get(id));
@@ -316,7 +315,7 @@ impl Replica {
 
     /// Something that an operator should know: a soft quota that is exceeded, a call of a program that failed.
     pub fn poll_warning(&mut self) -> Option<String> {
-        self.warnings.pop_front().or_else(|| self.applied.partition.extensions.poll_warning())
+        self.warnings.pop_front().or_else(|| self.applied.partition.extensions_mut().poll_warning())
     }
 
     /// `bytes` of [`crate::Shard::output`] have been sent.
@@ -461,7 +460,7 @@ impl Replica {
         arrived_us: u64,
     ) {
         // ZooKeeper answers an auth packet outside the order of zxids, with 0.
-        let zxid = if opcode == Opcode::Auth { 0 } else { self.applied.partition.tree.last_zxid() };
+        let zxid = if opcode == Opcode::Auth { 0 } else { self.applied.partition.tree().last_zxid() };
         let latency_us = self.now.mono_us.saturating_sub(arrived_us);
         if err != 0 {
             self.stats.error(opcode);
@@ -514,7 +513,7 @@ impl Replica {
             self.stats.connections_dropped += 1;
         }
         self.detach(id, session, &phase, held_up);
-        self.applied.partition.watches.remove_watcher(WatcherId(id.0));
+        self.applied.partition.watches_mut().remove_watcher(WatcherId(id.0));
         self.clients.outputs.push_back(Output::Close(id, reason));
     }
 
@@ -651,21 +650,21 @@ impl Replica {
     /// The state.
     #[must_use]
     pub fn tree(&self) -> &Tree {
-        &self.applied.partition.tree
+        self.applied.partition.tree()
     }
 
     /// What each session watches.
     pub fn watched_paths(&self) -> impl Iterator<Item = (i64, impl Iterator<Item = &str>)> {
         let of_sessions = self.clients.connections.iter().filter(|(_, connection)| connection.session != 0);
         of_sessions.map(|(id, connection)| {
-            (connection.session, self.applied.partition.watches.paths_of(WatcherId(id.0)))
+            (connection.session, self.applied.partition.watches().paths_of(WatcherId(id.0)))
         })
     }
 
     /// The watches.
     #[must_use]
     pub fn watches(&self) -> &Watches {
-        &self.applied.partition.watches
+        self.applied.partition.watches()
     }
 
     /// Up to which position of the log everything is applied here, at the first partition.

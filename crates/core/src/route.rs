@@ -2,19 +2,17 @@
 
 use crate::connection::{CloseReason, ConnectionId};
 use crate::delivered_zxid;
-use crate::extensions::FAILURE_PATH;
 use crate::frame::Frame;
 use crate::front::{Direct, Pipeline};
 use crate::gather::{Gather, is_for_all};
 use crate::shard_message::Attached;
-use crate::step::entry_of;
-use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use stoa_partition::{FAILURE_PATH, entry_of};
 use stoa_placement::{FIRST, Placement, Recent};
 use stoa_tree::PROGRAMS;
-use stoa_wire::{MultiOps, Opcode};
+use stoa_wire::{MultiOps, Opcode, Timestamp};
 
 /// What a front knows of a client, besides its connection.
 #[derive(Debug)]

@@ -4,7 +4,6 @@
 //! server knows for itself. A touch is one store: the expiry queue is not touched with it, a
 //! session found in a due bucket whose deadline has moved is put into a later one (lazy expiry).
 
-use crate::config::Now;
 use crate::connection::ConnectionId;
 use crate::peer::Heard;
 use alloc::collections::BTreeMap;
@@ -14,6 +13,7 @@ use hashbrown::HashMap;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use slab::Slab;
+use stoa_partition::Now;
 use stoa_wire::PASSWORD_LEN;
 
 /// Who keeps a session.

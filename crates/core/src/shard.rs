@@ -1,18 +1,18 @@
 //! One thread of a server: clients, and a partition.
 
 use crate::audit::AuditEvent;
-use crate::config::{Config, Now};
+use crate::config::Config;
 use crate::connection::{ConnectError, Output};
 use crate::connection::{Connection, ConnectionId};
 use crate::front::{Front, FrontStats};
 use crate::replica::Replica;
-use crate::restore::Recovered;
 use crate::sasl::{SaslStep, SaslToken};
 use crate::shard_message::ShardMessage;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::ops::{Deref, DerefMut};
+use stoa_partition::{Now, Recovered};
 use stoa_tree::Identity;
 
 /// A thread's clients and its partition, and the one door to both. What it says to the server's other threads

@@ -4,16 +4,16 @@
 use crate::connection::{CloseReason, ConnectionId};
 use crate::coordination::{Decision, Prepared, Quiesced, Step};
 use crate::pipelined::Pipelined;
-use crate::state::State;
-use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use core::net::SocketAddr;
+use stoa_partition::State;
 use stoa_placement::LoadReport;
 use stoa_timeline::{EntryId, PartitionMessage};
 use stoa_tree::{Contact, Identity, WatchMode};
+use stoa_wire::Timestamp;
 
 /// From one thread of a server to another one. They are moved through several queues, so what is large and rare is
 /// in a box.

@@ -9,17 +9,24 @@ use super::bugs::{self, Bug};
 use crate::workspace;
 
 /// Where bugs can be.
-pub(super) const SOURCES: [&str; 4] =
-    ["crates/client/src/", "crates/core/src/", "crates/group/src/", "crates/timeline/src/"];
+pub(super) const SOURCES: [&str; 5] = [
+    "crates/client/src/",
+    "crates/core/src/",
+    "crates/group/src/",
+    "crates/partition/src/",
+    "crates/timeline/src/",
+];
 
 /// What is copied, files and folders. All else that these crates depend on is used where it is.
-const COPIED: [&str; 12] = [
+const COPIED: [&str; 14] = [
     "crates/client/Cargo.toml",
     "crates/client/src",
     "crates/core/Cargo.toml",
     "crates/core/src",
     "crates/group/Cargo.toml",
     "crates/group/src",
+    "crates/partition/Cargo.toml",
+    "crates/partition/src",
     "crates/sim/Cargo.toml",
     "crates/sim/src",
     "crates/sim/tests/histories",

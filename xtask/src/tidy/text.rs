@@ -5,8 +5,18 @@ use super::Violation;
 const RUST_LINES_MAX: usize = 1000;
 
 /// The crates that do no I/O. `no_std` is what keeps files, sockets, clocks and threads out.
-const PURE: [&str; 9] =
-    ["wire", "tree", "group", "timeline", "storage", "extension", "placement", "core", "client-core"];
+const PURE: [&str; 10] = [
+    "wire",
+    "tree",
+    "group",
+    "timeline",
+    "storage",
+    "extension",
+    "placement",
+    "partition",
+    "core",
+    "client-core",
+];
 const NO_STD: &str = "#![cfg_attr(not(test), no_std)]";
 
 /// Left in the code, these words say that it is not finished. They are spelt in two parts, as are

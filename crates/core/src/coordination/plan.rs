@@ -1,9 +1,9 @@
 //! Which steps an operation takes, and on which partitions. How they are found: `replica/plan.rs`.
 
-use crate::extensions::{ProgramStep, Registration};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bytes::Bytes;
+use stoa_partition::{ProgramStep, Registration};
 use stoa_placement::{FIRST, Placement};
 use stoa_tree::{PROGRAMS, PartResult, Refusal};
 use stoa_wire::{CreateMode, ErrorCode, MultiResults, Opcode, Request, put};

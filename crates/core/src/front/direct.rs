@@ -5,23 +5,22 @@
 //! belongs to the thread's own partition, and to the session of the main one as long as that is there.
 
 use super::{Front, Taken};
-use crate::config::Now;
 use crate::connection::ConnectError;
 use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::frame::Frame;
 use crate::route::{Destination, Route, bits, destination_of, may_watch};
 use crate::shard_message::{Attached, ToPartition};
-use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use stoa_partition::Now;
 use stoa_placement::{FIRST, Placement};
 use stoa_wire::{
-    ELSEWHERE, ErrorCode, Offer, Opcode, ReplyHeader, SideHello, Stamped, TAG_LEN, answer_side, begin_frame,
-    direct_op, direct_xid, end_frame, next_frame, stamp_of,
+    ELSEWHERE, ErrorCode, Offer, Opcode, ReplyHeader, SideHello, Stamped, TAG_LEN, Timestamp, answer_side,
+    begin_frame, direct_op, direct_xid, end_frame, next_frame, stamp_of,
 };
 
 /// A client asks again when it was answered, so that it never has as many questions under way.

@@ -4,10 +4,10 @@ use super::pipeline::HeldBack;
 use crate::connection::ConnectionId;
 use crate::route::Route;
 use crate::shard_message::{ShardMessage, ToPartition};
-use crate::timestamp::Timestamp;
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
+use stoa_wire::Timestamp;
 
 /// How far partitions have come, as seen from a front.
 pub(super) struct Progress {

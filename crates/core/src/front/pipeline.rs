@@ -11,17 +11,16 @@
 //!   [`crate::pipelined`].
 
 use super::Front;
-use crate::config::Now;
 use crate::connection::{ConnectionId, Slot};
 use crate::frame::Frame;
 use crate::pipelined::{Next, Pipelined, is_plain_write};
 use crate::route::{Destination, Route, Undelivered, may_watch};
-use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use stoa_partition::Now;
 use stoa_timeline::EntryId;
-use stoa_wire::{Opcode, Reader, ReplyHeader, next_frame, xid};
+use stoa_wire::{Opcode, Reader, ReplyHeader, Timestamp, next_frame, xid};
 
 /// After so many requests to one partition it is cheaper to ask in turn.
 const STREAK_MAX: u32 = 32;

@@ -3,12 +3,12 @@
 use crate::connection::{CloseReason, ConnectionId, Slot};
 use crate::front::{Front, told_elsewhere};
 use crate::shard_message::{LeftWatch, ShardMessage, ToClient};
-use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use stoa_placement::Placement;
 use stoa_timeline::EntryId;
+use stoa_wire::Timestamp;
 
 impl Front {
     /// By which version of the table this thread's clients ask.

@@ -1,12 +1,11 @@
 //! What passes between the clients of a thread, its own partition, and the other threads of its server.
 
 use super::{Front, Taken};
-use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId};
 use crate::remote_client::ForClient;
 use crate::replica::Replica;
 use crate::shard_message::{ShardMessage, ToClient, ToPartition};
-use crate::step::end_of;
+use stoa_partition::{Now, end_of};
 use stoa_placement::FIRST;
 use stoa_timeline::PartitionMessage;
 

@@ -2,10 +2,11 @@
 //! heard of, and asks how far partitions have come.
 
 use super::Front;
-use crate::config::{Config, Now};
+use crate::config::Config;
 use crate::connection::{CloseReason, Phase};
 use crate::route::bits;
 use crate::shard_message::{ShardMessage, ToPartition};
+use stoa_partition::Now;
 use stoa_placement::FIRST;
 
 impl Front {

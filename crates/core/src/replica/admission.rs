@@ -5,11 +5,11 @@
 use crate::connection::ConnectionId;
 use crate::coordination::Pending;
 use crate::coordination::plan::Plan;
-use crate::peer::Asked;
 use crate::replica::Replica;
 use crate::session_table::Known;
 use alloc::boxed::Box;
 use bytes::Bytes;
+use stoa_partition::Asked;
 use stoa_placement::MoveRefusal;
 use stoa_timeline::Origin;
 use stoa_tree::{Caller, Contact, Refusal};
@@ -111,7 +111,7 @@ impl Replica {
         }
         // What a session asks behind a registration or acknowledgement of its own is prepared with it.
         if let Asked::Write { session, .. } = asked
-            && self.applied.partition.extensions.is_changing(*session)
+            && self.applied.partition.extensions().is_changing(*session)
         {
             return Judgement::Wait(Until::ProgramsAreApplied);
         }
@@ -167,13 +167,13 @@ impl Replica {
         if let Asked::OpenSession { session, .. } = asked {
             self.stats.sessions_asked_for += u64::from(origin.server != self.config.server_id);
             // Whoever comes back has been heard of, long before that is applied.
-            if self.applied.partition.tree.session_is_changing(*session) {
+            if self.applied.partition.tree().session_is_changing(*session) {
                 self.sessions.live.heard_of(*session, 0, self.now);
             }
         }
         // It may have been refused: then the session goes on, elsewhere.
         if let Asked::Write { session, opcode: Opcode::CloseSession, .. } = asked
-            && !self.applied.partition.tree.session_is_live(*session)
+            && !self.applied.partition.tree().session_is_live(*session)
         {
             self.sessions.live.set_closing(*session, true);
         }

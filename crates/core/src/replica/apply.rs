@@ -1,23 +1,20 @@
 //! What is committed is applied: watches are triggered, replies written, waiting reads let go.
 
-use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId, Connections, Phase, Slot};
-use crate::entry::{Item, Items, Outcome, Part, part_places};
-use crate::extensions::{Ran, is_of_programs};
 use crate::membership::CONFIG_PATH;
 use crate::replica::request::failed_multi;
 use crate::replica::{Due, Replica, WARNINGS_MAX};
 use crate::stats::Stats;
-use crate::step::{end_of, step_of};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_group::{Entry, EntryKind};
+use stoa_partition::{Item, Items, Now, Outcome, Part, Ran, end_of, is_of_programs, part_places, step_of};
 use stoa_placement::{HINTS_PATH, Placement};
 use stoa_timeline::Lead;
-use stoa_tree::{Caller, Change, Observer, OpResult, Refusal, SoftQuota, Tree, WatcherId, Watches};
+use stoa_tree::{Caller, Change, Observer, OpResult, Refusal, SoftQuota, WatcherId, Watches};
 use stoa_wire::{
     ErrorCode, EventKind, KeeperState, MultiResults, Opcode, PASSWORD_LEN, ReplyHeader, WatcherEvent,
     begin_frame, end_frame, perms, put, xid,
@@ -80,7 +77,7 @@ impl Replica {
     fn entry_is_applied(&mut self, entry: &Entry) {
         self.timeline.applied(entry.position, entry.term);
         self.applied.stamp.raise(self.config.partition, end_of(entry.position));
-        self.applied.stamp.raise_zxid(self.applied.partition.tree.last_zxid());
+        self.applied.stamp.raise_zxid(self.applied.partition.tree().last_zxid());
         let (now_us, stats) = (self.now.mono_us, &mut self.stats);
         let has_others = self.timeline.has_others();
         self.applied.partition.applied(entry.position, |proposed_us| {
@@ -169,8 +166,8 @@ impl Replica {
 
     /// What is to be done when some entries have been applied.
     pub(crate) fn after_entries(&mut self) {
-        self.release_waiters(self.applied.partition.tree.last_zxid());
-        if self.applied.partition.extensions.has_settled() {
+        self.release_waiters(self.applied.partition.tree().last_zxid());
+        if self.applied.partition.extensions_mut().has_settled() {
             // Requests of who has registered or acknowledged something may have waited for that.
             self.take_pending();
         }
@@ -215,10 +212,11 @@ impl Replica {
         self.count_update(update);
         let writer = self.writer_of(own);
         let is_audited = self.clients.connections.audit.is_on;
+        let (tree, watches, _) = self.applied.partition.parts_mut();
         let mut body = core::mem::take(&mut self.clients.body);
         body.clear();
         let mut effects = Effects {
-            watches: &mut self.applied.partition.watches,
+            watches,
             connections: &mut self.clients.connections,
             stats: &mut self.stats,
             body: &mut body,
@@ -236,7 +234,6 @@ impl Replica {
             results: telling.results,
             place: (&self.applied.placement, self.config.partition),
         };
-        let tree: &mut Tree = &mut self.applied.partition.tree;
         tree.apply(update, &mut effects).expect("an update that a leader prepared can be applied");
         let Effects { opened, end, overflowing, servers_changed, hints_changed, programs, .. } = effects;
         for id in overflowing {

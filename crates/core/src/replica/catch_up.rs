@@ -11,10 +11,9 @@ use crate::catch_up::{Came, Returning};
 use crate::connection::{ConnectionId, Phase};
 use crate::replica::Replica;
 use crate::shard_message::ShardMessage;
-use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use stoa_placement::FIRST;
-use stoa_wire::ConnectRequest;
+use stoa_wire::{ConnectRequest, Timestamp};
 
 /// There are at least so many before those that are gone are looked for.
 const FORGOTTEN_AT_LEAST: usize = 64;

@@ -5,10 +5,9 @@
 //! under way at a time, so the next is decided by what the last one has changed. Nothing of this is state: the
 //! next leader begins anew, with what it sees.
 
-use crate::config::Now;
 use crate::controller::{Controller, MoveError, RecentMove};
 use crate::moves::Moved;
-use crate::peer::{Asked, PeerMessage, READS_MAX, Reads};
+use crate::peer::{PeerMessage, READS_MAX, Reads};
 use crate::replica::Replica;
 use crate::shard_message::ShardMessage;
 use alloc::borrow::ToOwned;
@@ -17,6 +16,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use stoa_partition::{Asked, Now};
 use stoa_placement::{FIRST, HINTS_PATH, Hints, LoadReport, Move, Rates, SubtreeLoad, is_at_or_below};
 use stoa_wire::{Reader, path};
 
@@ -247,7 +247,7 @@ impl Replica {
 
     fn parse_hints(&self) -> (Hints, Vec<String>) {
         let content =
-            self.applied.partition.tree.get(HINTS_PATH).and_then(|znode| znode.data()).unwrap_or_default();
+            self.applied.partition.tree().get(HINTS_PATH).and_then(|znode| znode.data()).unwrap_or_default();
         Hints::parse(content, self.applied.placement.partitions())
     }
 

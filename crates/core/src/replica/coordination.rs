@@ -13,18 +13,17 @@
 use crate::coordination::participant::Participation;
 use crate::coordination::plan::Plan;
 use crate::coordination::{Active, Decision, Prepared, Quiesced};
-use crate::peer::Asked;
 use crate::replica::Replica;
 use crate::session_table::Known;
 use crate::shard_message::ShardMessage;
-use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use stoa_partition::Asked;
 use stoa_placement::FIRST;
 use stoa_timeline::Origin;
 use stoa_tree::Refusal;
-use stoa_wire::ErrorCode;
+use stoa_wire::{ErrorCode, Timestamp};
 
 impl Replica {
     /// Whether this partition has written its part of an operation, and is quiesced until that is applied; or the

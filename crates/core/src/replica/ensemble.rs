@@ -1,22 +1,20 @@
 //! This server among the others: what comes from them, who leads, and what the timeline says.
 
-use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId};
 use crate::peer::{Heard, PeerMessage};
 use crate::replica::{Arrived, Due, Replica};
 use crate::session_table::SessionNews;
 use crate::shard_message::ShardMessage;
-use crate::state::State;
-use crate::step::end_of;
-use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_group::{History, ProposeError};
+use stoa_partition::{Now, State, end_of};
 use stoa_timeline::{
     BadMessage, DiskId, Lead, Message, NotTaken, Output, PartitionMessage, PeerOutput, Received, Settled,
     Standing,
 };
+use stoa_wire::Timestamp;
 
 impl Replica {
     /// It is that time.
@@ -207,7 +205,7 @@ impl Replica {
         self.clients.waiters.clear();
         let State { tree, stamp, position } = state;
         self.timeline.replaced(position, term);
-        self.applied.partition.tree = tree;
+        self.applied.partition.replace_tree(tree);
         self.load_programs();
         self.applied.stamp = Timestamp::new(self.applied.placement.partitions());
         self.applied.stamp.merge(&stamp);
@@ -215,7 +213,7 @@ impl Replica {
         self.applied.partition.abandon(&self.applied.stamp);
         self.placement_replaced();
         let has_sessions = self.has_sessions();
-        let global = self.applied.partition.tree.sessions().filter(|_| has_sessions);
+        let global = self.applied.partition.tree().sessions().filter(|_| has_sessions);
         self.sessions.live.replace_global(global.map(|it| (it.id, it.timeout_ms)), self.now);
         self.sessions.news = self.sessions.news.take().map(|_| SessionNews::of_everything());
         self.applied.committed.clear();
@@ -331,7 +329,7 @@ impl Replica {
         self.sessions.live.stop_judging();
         // What was prepared here and not applied may still be: its fate shows when an entry of the
         // next leader's term is applied.
-        let applied = self.applied.partition.tree.last_zxid();
+        let applied = self.applied.partition.tree().last_zxid();
         let waiters = core::mem::take(&mut self.clients.waiters);
         for waiter in waiters.into_iter().filter(|waiter| waiter.after > applied) {
             self.close(waiter.connection, CloseReason::LeaderChanged);

@@ -1,15 +1,13 @@
 //! The first frame of a connection: a new session, or an old one that comes back.
 
-use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId, Phase};
-use crate::peer::Asked;
 use crate::replica::Replica;
 use crate::replica::apply::Opened;
 use crate::session::Scope;
-use crate::timestamp::Timestamp;
 use alloc::vec::Vec;
+use stoa_partition::{Asked, Now};
 use stoa_tree::{Refusal, WatcherId};
-use stoa_wire::{ConnectRequest, ConnectResponse, ErrorCode, begin_frame, end_frame};
+use stoa_wire::{ConnectRequest, ConnectResponse, ErrorCode, Timestamp, begin_frame, end_frame};
 
 impl Replica {
     pub(crate) fn handshake(&mut self, id: ConnectionId, frame: &[u8]) {
@@ -50,7 +48,7 @@ impl Replica {
                 remote.last_zxid = zxid;
                 self.is_read_only() && zxid > self.sessions.read_only.newest().max(self.clock())
             }
-            None => zxid > self.applied.partition.tree.last_zxid(),
+            None => zxid > self.applied.partition.tree().last_zxid(),
         }
     }
 
@@ -101,7 +99,7 @@ impl Replica {
             return;
         }
         let is_alone = self.timeline.is_alone();
-        let ending = self.applied.partition.tree.session_has_password(session, password);
+        let ending = self.applied.partition.tree().session_has_password(session, password);
         let origin = self.timeline.next_request();
         match self.applied.partition.propose_session_open(origin, session, timeout_ms, password, self.now) {
             Ok(()) => {
@@ -149,7 +147,7 @@ impl Replica {
     /// A session was created, or came to another connection, here or at another server: that is
     /// committed, so the client may know. `own` is the connection that asked for it.
     pub(crate) fn session_opened(&mut self, opened: &Opened, own: Option<ConnectionId>) {
-        self.tell_of_session(opened.session, self.applied.partition.tree.session_contact(opened.session));
+        self.tell_of_session(opened.session, self.applied.partition.tree().session_contact(opened.session));
         let since = self.applied.applying;
         if let Some(remote) = own.and_then(|id| self.clients.connections.get_mut(id)?.remote.as_mut()) {
             remote.since = since;
@@ -227,7 +225,7 @@ impl Replica {
         if let Some(previous) = self.sessions.live.attach(key, Some(id))
             && previous != id
         {
-            self.applied.partition.watches.remove_watcher(WatcherId(previous.0));
+            self.applied.partition.watches_mut().remove_watcher(WatcherId(previous.0));
             self.close(previous, CloseReason::SessionMoved);
         }
         self.send_response(id, &response);

@@ -17,10 +17,10 @@
 //! which only an update of all of them brings to an end.
 
 use crate::connection::{CloseReason, ConnectionId, Phase, Slot};
-use crate::extensions::changes_programs;
 use crate::replica::Replica;
 use crate::session::{LiveSession, Scope, SessionKey};
 use alloc::vec::Vec;
+use stoa_partition::changes_programs;
 use stoa_placement::FIRST;
 use stoa_timeline::Origin;
 use stoa_tree::is_same_password;

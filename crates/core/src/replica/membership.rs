@@ -43,7 +43,7 @@ impl Replica {
         if !self.has_sessions() {
             return self.servers.list.list.as_deref();
         }
-        let data = self.applied.partition.tree.get(CONFIG_PATH)?.data()?;
+        let data = self.applied.partition.tree().get(CONFIG_PATH)?.data()?;
         core::str::from_utf8(data).ok().filter(|text| !text.is_empty())
     }
 
@@ -169,7 +169,7 @@ impl Replica {
         // Why is found out by whoever wants to know: `reconfigured`.
         let changed = current.changed(request).map_err(|_| ErrorCode::BadArguments)?;
         let voters = changed.voters().count();
-        if changed.servers.contains_key(&NONE_WITH_TTL) && self.applied.partition.tree.extended_types() {
+        if changed.servers.contains_key(&NONE_WITH_TTL) && self.applied.partition.tree().extended_types() {
             return Err(ErrorCode::BadArguments.into());
         }
         // Whoever joins may come later; of those who stay, a majority must not be missed.
@@ -190,7 +190,7 @@ impl Replica {
 
     /// A list of servers has been applied, or will not be.
     pub(crate) fn members_settled(&mut self) {
-        let applied = self.applied.partition.tree.last_zxid();
+        let applied = self.applied.partition.tree().last_zxid();
         // Before it leads it has proposed none; one that its log refused is void.
         if self.timeline.lead() != Lead::Active
             || self.servers.list.proposed.is_some_and(|zxid| zxid <= applied)

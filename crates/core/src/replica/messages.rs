@@ -1,8 +1,8 @@
 //! What this partition says to others of its server, and what they say to it.
 
-use crate::config::Now;
 use crate::replica::Replica;
 use crate::shard_message::ShardMessage;
+use stoa_partition::Now;
 use stoa_tree::Stamp;
 
 impl Replica {

@@ -15,15 +15,14 @@
 
 use crate::connection::{ConnectionId, Slot};
 use crate::coordination::Pending;
-use crate::entry::{Item, Items, Outcome, Part};
 use crate::frame::frame;
 use crate::moves::Moved;
-use crate::peer::Asked;
 use crate::replica::Replica;
 use crate::shard_message::{LeftWatch, ShardMessage, ToClient};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use stoa_partition::{Asked, Item, Items, Outcome, Part};
 use stoa_placement::{MoveRefusal, Placement};
 use stoa_timeline::EntryId;
 use stoa_tree::{MovedWatch, Moving, Refusal, WatchMode, WatcherId};
@@ -52,13 +51,13 @@ impl Replica {
     /// The state has changed: what lives where may have too.
     #[inline]
     pub(crate) fn note_placement(&mut self) {
-        let placed = self.applied.partition.tree.placed();
+        let placed = self.applied.partition.tree().placed();
         if placed.version() != self.applied.placement.version() {
             self.applied.placement =
                 Placement::with(self.applied.placement.partitions(), placed.version(), placed.iter());
             self.applied
                 .partition
-                .extensions
+                .extensions_mut()
                 .is_at_home(self.applied.placement.clone(), self.config.partition);
         }
     }
@@ -228,7 +227,7 @@ impl Replica {
     fn watches_leave(&mut self, path: &str, taken: EntryId) {
         self.leader.moves.followers.retain(|(_, follower)| *follower != taken);
         let (placement, own) = (&self.applied.placement, self.config.partition);
-        let watches = &mut self.applied.partition.watches;
+        let watches = self.applied.partition.watches_mut();
         let mut leaving = watches.take_below(path, |path| placement.of(path) == own);
         let is_recursive = |watch: &&MovedWatch| watch.mode == WatchMode::PersistentRecursive;
         for MovedWatch { path, watcher, mode } in leaving.iter().filter(is_recursive) {
@@ -263,7 +262,7 @@ impl Replica {
         let Some((_, watches)) = self.leader.moves.coming.remove(&taken) else { return };
         for (front, (client, path, mode)) in watches {
             if let Some(id) = self.remote(front, client) {
-                self.applied.partition.watches.add(&path, WatcherId(id.0), mode);
+                self.applied.partition.watches_mut().add(&path, WatcherId(id.0), mode);
             }
         }
     }

@@ -3,12 +3,12 @@
 use crate::coordination::Step;
 use crate::coordination::participant::Participation;
 use crate::coordination::{Decision, Prepared, Quiesced, StepKind, Waiting};
-use crate::peer::Asked;
 use crate::replica::Replica;
 use crate::shard_message::ShardMessage;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use stoa_partition::Asked;
 use stoa_timeline::{EntryId, Origin};
 use stoa_tree::{Caller, PartOp, Stamp, multi_op};
 use stoa_wire::{MultiOps, Opcode, Reader, Request};
@@ -49,7 +49,7 @@ impl Replica {
         if self.applied.partition.entry_bytes() > 0 {
             return;
         }
-        let has_proposed = self.applied.partition.tree.has_proposed();
+        let has_proposed = self.applied.partition.tree().has_proposed();
         let next = self.leader.coordination.waiting.pop_front_if(|next| !(next.is_quiet && has_proposed));
         let Some(Waiting { coordinator, op, .. }) = next else { return };
         let place = self.timeline.next_entry();
@@ -75,7 +75,7 @@ impl Replica {
             |stand: &&mut Participation| stand.op == op && stand.coordinator == from && !stand.is_written;
         let Some(stand) = self.leader.coordination.participation.as_mut().filter(is_for) else { return };
         if let Some(op_of_move) = of_move(&step.kind) {
-            let tree = &mut self.applied.partition.tree;
+            let tree = self.applied.partition.tree_mut();
             let (part, _) = stand.part.get_or_insert_with(|| (tree.part_begin(stamp, 0), stamp.zxid));
             let result = tree.part_op(part, op_of_move, &Caller::SERVER);
             return self
@@ -89,7 +89,7 @@ impl Replica {
         let Some(request) = request else { return };
         let is_end = matches!(step.kind, StepKind::Close);
         let ending = if is_end { self.applied.partition.ending(session) } else { Vec::new() };
-        let tree = &mut self.applied.partition.tree;
+        let tree = self.applied.partition.tree_mut();
         let (part, _) = stand.part.get_or_insert_with(|| (tree.part_begin(stamp, session), stamp.zxid));
         if let StepKind::Programs(step) = step.kind {
             let caller = Caller { session, identities: &identities };
@@ -154,7 +154,7 @@ impl Replica {
         if let Some((part, _)) =
             self.leader.coordination.participation.as_mut().and_then(|stand| stand.part.take())
         {
-            self.applied.partition.tree.part_undo(part);
+            self.applied.partition.tree_mut().part_undo(part);
         }
     }
 
@@ -231,7 +231,7 @@ impl Replica {
             if let Some(origin) = origin {
                 self.applied.partition.propose_asked(origin, &decoded, self.now);
             }
-            if self.applied.partition.tree.session_is_changing(session) {
+            if self.applied.partition.tree().session_is_changing(session) {
                 self.sessions.live.heard_of(session, 0, self.now);
             }
             return self.go_on();

@@ -2,7 +2,7 @@
 
 use super::{Arrived, Due, Waiter};
 use crate::catch_up::Returning;
-use crate::config::{Config, Now};
+use crate::config::Config;
 use crate::connection::{ConnectionId, Connections, Output};
 use crate::controller::Controller;
 use crate::coordination::{Coordination, Pending};
@@ -10,7 +10,6 @@ use crate::liveness::Liveness;
 use crate::local::Local;
 use crate::membership::ServerList;
 use crate::moves::Moves;
-use crate::partition::Partition;
 use crate::read_only::ReadOnly;
 use crate::remote_client::RemoteClients;
 use crate::session::Sessions;
@@ -19,12 +18,12 @@ use crate::shard_message::ToClient;
 use crate::side::Sides;
 use crate::snapshot::Snapshots;
 use crate::stats::Turn;
-use crate::step::end_of;
-use crate::timestamp::Timestamp;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use stoa_partition::{Now, Partition, end_of};
 use stoa_placement::{FIRST, Load, Placement};
 use stoa_tree::Tree;
+use stoa_wire::Timestamp;
 
 /// Who asks, and what they are told.
 #[derive(Default)]

@@ -14,16 +14,14 @@
 //! behind all that is under way. That is the case wherever its order among other requests would have to be thought
 //! about: another server leads, the client has seen what is not applied here yet, several partitions are concerned.
 
-use crate::config::Now;
 use crate::connection::{ConnectionId, Phase};
 use crate::frame::Frame;
 use crate::pipelined::{Pipelined, is_plain_write};
 use crate::replica::Replica;
 use crate::shard_message::{ShardMessage, ToClient, ToPartition};
-use crate::step::entry_of;
-use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
-use stoa_wire::Request;
+use stoa_partition::{Now, entry_of};
+use stoa_wire::{Request, Timestamp};
 
 impl Replica {
     /// A write of a remote client, pipelined, with those that follow it. Those that are for others are handed on.
@@ -69,7 +67,7 @@ impl Replica {
             self.propose_entry();
         }
         let is_taken = self.can_take_pipelined(id, frame)
-            && self.applied.partition.follow(pipelined, self.timeline.term());
+            && self.applied.partition.follow(pipelined.after, &pipelined.rests_on, self.timeline.term());
         if !is_taken {
             return false;
         }

@@ -1,9 +1,8 @@
 //! Which steps an operation takes, and on which partitions.
 
 use crate::coordination::plan::{Plan, Step, StepKind, is_sequential};
-use crate::extensions::changes_programs;
-use crate::peer::Asked;
 use crate::replica::Replica;
+use stoa_partition::{Asked, changes_programs};
 use stoa_placement::FIRST;
 use stoa_timeline::Origin;
 use stoa_tree::{Contact, multi_op, writes_programs};
@@ -37,7 +36,7 @@ impl Replica {
         match request {
             Ok(Request::CloseSession) => {
                 plan.ends = Some(session);
-                let visited = self.applied.partition.tree.visited(session);
+                let visited = self.applied.partition.tree().visited(session);
                 for partition in
                     (0..self.applied.placement.partitions()).filter(|of| visited & (1 << of) != 0)
                 {
@@ -66,7 +65,7 @@ impl Replica {
             }
             Err(_) => return None,
         }
-        let knows_remote = own == FIRST || self.applied.partition.tree.session_is_live(session);
+        let knows_remote = own == FIRST || self.applied.partition.tree().session_is_live(session);
         if knows_remote {
             let is_needless = |step: &Step| match step.kind {
                 StepKind::RemoteSession => step.partition == own,
@@ -104,7 +103,7 @@ impl Replica {
             | Request::CreateTtl(create) => {
                 let is_ephemeral = CreateMode::from_i32(create.flags).is_some_and(CreateMode::is_ephemeral);
                 let is_stranger =
-                    !self.has_sessions() && !self.applied.partition.tree.session_is_live(session);
+                    !self.has_sessions() && !self.applied.partition.tree().session_is_live(session);
                 self.applied.placement.of_created(create.path, is_sequential(create.flags)) != own
                     || (is_ephemeral && is_stranger)
             }

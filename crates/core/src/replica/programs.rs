@@ -1,13 +1,11 @@
 //! What programs did, when it is applied.
 
 use crate::connection::{ConnectionId, Phase, Slot};
-use crate::extensions::item::{Answer, Ran, Record, Watch};
-use crate::extensions::{Extensions, ProgramStats};
 use crate::frame::frame;
-use crate::peer::Asked;
 use crate::replica::Replica;
 use crate::replica::apply::{Telling, notify};
 use alloc::string::String;
+use stoa_partition::{Answer, Asked, ProgramStats, Ran, Record, Watch};
 use stoa_tree::{Refusal, WatcherId};
 use stoa_wire::{ErrorCode, EventKind, Opcode, Reader, Request, RequestHeader};
 
@@ -15,9 +13,11 @@ impl Replica {
     /// The state is another one: what is known of programs is read from it.
     pub(crate) fn load_programs(&mut self) {
         let limits = self.config.programs.clone();
-        self.applied.partition.extensions =
-            Extensions::new(limits, self.config.stopwatch, &self.applied.partition.tree);
-        self.applied.partition.extensions.is_at_home(self.applied.placement.clone(), self.config.partition);
+        self.applied.partition.load_programs(limits, self.config.stopwatch);
+        self.applied
+            .partition
+            .extensions_mut()
+            .is_at_home(self.applied.placement.clone(), self.config.partition);
     }
 
     /// Programs have carried a request out, or reacted to it.
@@ -42,7 +42,7 @@ impl Replica {
 
     /// Tells sessions that are here of something at a path.
     pub(crate) fn tell(&mut self, told: &[(i64, &str)]) {
-        let zxid = self.applied.partition.tree.last_zxid();
+        let zxid = self.applied.partition.tree().last_zxid();
         for (session, path) in told.iter().copied() {
             let is_open = |id: &ConnectionId| {
                 self.clients.connections.get(*id).is_some_and(|connection| connection.phase == Phase::Remote)
@@ -68,7 +68,7 @@ impl Replica {
             let aliases = connection.programs.aliases.get_or_insert_default();
             aliases.entry(path.into()).or_default().insert(known_as.into());
         }
-        self.applied.partition.watches.add(path, WatcherId(id.0), mode);
+        self.applied.partition.watches_mut().add(path, WatcherId(id.0), mode);
     }
 
     /// The leader has refused a request, and says why.
@@ -132,12 +132,12 @@ impl Replica {
 
     /// The programs, in the order of their names, with what they did at this server.
     pub fn programs(&self) -> impl Iterator<Item = (&str, ProgramStats)> {
-        self.applied.partition.extensions.stats()
+        self.applied.partition.extensions().stats()
     }
 
     /// How many acknowledgements of programs there are.
     #[must_use]
     pub fn program_acknowledgements(&self) -> usize {
-        self.applied.partition.extensions.acknowledgements()
+        self.applied.partition.extensions().acknowledgements()
     }
 }

@@ -1,12 +1,12 @@
 //! Reads: answered from the applied state, into the connection's output, without a copy between.
 
+use crate::aliases::failure_of;
 use crate::connection::{Connection, ConnectionId};
-use crate::extensions::{failure_of, is_of_programs};
-use crate::partition::Partition;
 use crate::replica::Replica;
 use crate::replica::apply::notify;
 use alloc::string::String;
 use alloc::vec::Vec;
+use stoa_partition::{Partition, is_of_programs};
 use stoa_placement::Placement;
 use stoa_tree::{Caller, PROGRAMS, WatchMode, WatcherId, Znode};
 use stoa_wire::{
@@ -46,7 +46,7 @@ impl Replica {
         if let Request::SetWatches(watches) | Request::SetWatches2(watches) = request {
             self.set_watches(id, &watches);
         }
-        let zxid = self.applied.partition.tree.last_zxid();
+        let zxid = self.applied.partition.tree().last_zxid();
         // The output is taken out while the reply is written into it, so that the rest of the
         // connection can be read meanwhile.
         let Some(output) = self.clients.connections.output(id) else { return };
@@ -105,7 +105,7 @@ impl Replica {
         let (placement, own) = (self.applied.placement.clone(), self.config.partition);
         let is_here = |path: &&str| placement.of(path) == own;
         let session = self.clients.connections.get(id).map_or(0, |connection| connection.session);
-        let Partition { tree, watches, extensions, .. } = &mut self.applied.partition;
+        let (tree, watches, extensions) = self.applied.partition.parts_mut();
         let watcher = WatcherId(id.0);
         let since = request.relative_zxid;
         let mut missed = |kind: EventKind, path: &str| {
@@ -168,7 +168,7 @@ impl Read<'_> {
             Request::GetChildren { path, watch } => self.get_children(path, watch, out, false),
             Request::GetChildren2 { path, watch } => {
                 self.get_children(path, watch, out, false)?;
-                let znode = self.partition.tree.get(path).ok_or(ErrorCode::NoNode)?;
+                let znode = self.partition.tree().get(path).ok_or(ErrorCode::NoNode)?;
                 znode.stat().encode(out);
                 Ok(())
             }
@@ -176,12 +176,12 @@ impl Read<'_> {
             Request::MultiRead(ops) => self.multi_read(&ops, out),
             Request::CheckWatches { path, kind } => {
                 let kind = WatcherKind::from_i32(kind).ok_or(ErrorCode::MarshallingError)?;
-                let found = self.partition.watches.contains(WatcherId(self.id.0), path, kind);
+                let found = self.partition.watches().contains(WatcherId(self.id.0), path, kind);
                 if found { Ok(()) } else { Err(ErrorCode::NoWatcher) }
             }
             Request::RemoveWatches { path, kind } => {
                 let kind = WatcherKind::from_i32(kind).ok_or(ErrorCode::MarshallingError)?;
-                let removed = self.partition.watches.remove(WatcherId(self.id.0), path, kind);
+                let removed = self.partition.watches_mut().remove(WatcherId(self.id.0), path, kind);
                 if removed { Ok(()) } else { Err(ErrorCode::NoWatcher) }
             }
             Request::AddWatch { path, mode } => {
@@ -203,7 +203,7 @@ impl Read<'_> {
                 if placement.of(path) == own {
                     self.readable(path)?;
                 }
-                let tree = &self.partition.tree;
+                let tree = self.partition.tree();
                 let hidden = match path {
                     "/" if placement.of(PROGRAMS) != own => tree.count_below(PROGRAMS).unwrap_or(0),
                     _ => 0,
@@ -228,13 +228,13 @@ impl Read<'_> {
     /// The znode, if it is there and the caller may read it.
     #[inline]
     fn readable(&self, path: &str) -> Result<Znode<'_>, ErrorCode> {
-        let tree = &self.partition.tree;
+        let tree = self.partition.tree();
         let znode = tree.get(path).ok_or(ErrorCode::NoNode)?;
         if tree.permits(znode, perms::READ, &self.caller()) { Ok(znode) } else { Err(ErrorCode::NoAuth) }
     }
 
     fn watch(&mut self, path: &str, mode: WatchMode) {
-        self.partition.watches.add(path, WatcherId(self.id.0), mode);
+        self.partition.watches_mut().add(path, WatcherId(self.id.0), mode);
     }
 
     #[inline]
@@ -326,7 +326,7 @@ impl Read<'_> {
 
     /// Whoever may not administrate the znode sees digests as `user:x`.
     fn get_acl(&self, path: &str, out: &mut Vec<u8>) -> Answer {
-        let tree = &self.partition.tree;
+        let tree = self.partition.tree();
         let znode = tree.get(path).ok_or(ErrorCode::NoNode)?;
         if !tree.permits(znode, perms::READ | perms::ADMIN, &self.caller()) {
             return Err(ErrorCode::NoAuth);
@@ -358,7 +358,7 @@ impl Read<'_> {
         put::len(out, 0);
         let mut count = 0_i32;
         let (placement, own) = self.place;
-        for path in self.partition.tree.ephemerals_of(self.connection.session) {
+        for path in self.partition.tree().ephemerals_of(self.connection.session) {
             // Of acknowledgements every partition knows.
             let is_seen = !is_of_programs(&path) || placement.of(&path) == own;
             if is_seen && path.starts_with(prefix) {

@@ -53,7 +53,7 @@ impl Replica {
         let heartbeat_us = u64::from(self.config.heartbeat_ms) * 1000;
         let longest_us = heartbeat_us * u64::from(self.config.election_heartbeats) * 2;
         // A server that has nothing yet must not say that there is nothing.
-        let has_state = self.applied.partition.tree.last_zxid() > 0;
+        let has_state = self.applied.partition.tree().last_zxid() > 0;
         if has_state && now_us.saturating_sub(since_us) >= longest_us * PATIENCE_ELECTIONS {
             self.begin_read_only();
         }
@@ -153,7 +153,7 @@ impl Replica {
                 Admission::Expired
             };
         }
-        let Some(known) = self.applied.partition.tree.session(session) else {
+        let Some(known) = self.applied.partition.tree().session(session) else {
             // It may have been created where there is a majority.
             return Admission::TurnedAway(CloseReason::OnlyReads);
         };

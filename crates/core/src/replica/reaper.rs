@@ -1,9 +1,9 @@
 //! Containers that have become empty and TTL znodes whose time is up are deleted by the server.
 
 use crate::coordination::Pending;
-use crate::peer::{After, Asked};
 use crate::replica::Replica;
 use alloc::vec::Vec;
+use stoa_partition::{After, Asked};
 use stoa_tree::Caller;
 use stoa_wire::{Opcode, Request, put};
 
@@ -18,7 +18,7 @@ impl Replica {
     }
 
     pub(crate) fn reap(&mut self) {
-        let due = self.applied.partition.tree.reapable(self.now.wall_ms, self.config.reap_max as usize);
+        let due = self.applied.partition.tree().reapable(self.now.wall_ms, self.config.reap_max as usize);
         let caller = Caller { session: 0, identities: &[] };
         for path in due {
             let request = Request::DeleteContainer { path: &path };

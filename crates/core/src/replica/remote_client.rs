@@ -7,19 +7,17 @@
 
 use crate::auth;
 use crate::catch_up::Came;
-use crate::config::Now;
 use crate::connection::Output;
 use crate::connection::{CloseReason, Connection, ConnectionId, Phase, Slot};
 use crate::frame::Frame;
 use crate::remote_client::{ForClient, RemoteClient};
 use crate::replica::Replica;
 use crate::shard_message::{Attached, Introduction, ToClient, ToPartition};
-use crate::step::{end_of, entry_of};
-use crate::timestamp::Timestamp;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use stoa_partition::{Now, end_of, entry_of};
 use stoa_tree::{Identity, WatcherId};
-use stoa_wire::{Opcode, Reader, RequestHeader};
+use stoa_wire::{Opcode, Reader, RequestHeader, Timestamp};
 
 impl Replica {
     /// Something of a client that is connected to this front.
@@ -291,7 +289,7 @@ impl Replica {
         }
         remote.is_told = true;
         let since = remote.since;
-        let programs = self.applied.partition.extensions.concerns(session);
+        let programs = self.applied.partition.extensions().concerns(session);
         Some(Attached { session, timeout_ms, opening, since, read_only, programs })
     }
 
@@ -322,7 +320,7 @@ impl Replica {
             let connection = self.clients.connections.get_mut(id);
             if let Some(connection) = connection.filter(|connection| connection.phase == Phase::Remote) {
                 connection.phase = Phase::Closing;
-                self.applied.partition.watches.remove_watcher(WatcherId(id.0));
+                self.applied.partition.watches_mut().remove_watcher(WatcherId(id.0));
             }
         }
     }

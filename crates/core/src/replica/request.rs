@@ -2,14 +2,12 @@
 
 use crate::audit::is_audited;
 use crate::auth::{CONSISTENCY, LINEARIZABLE, SEQUENTIAL};
-use crate::config::Now;
 use crate::connection::{Barred, CloseReason, Connection, ConnectionId, Phase, Slot};
-use crate::extensions::changes_programs;
 use crate::frame::{Frame, frame};
-use crate::peer::Asked;
 use crate::replica::{Replica, Waiter};
 use crate::sasl::{self, SaslStep};
 use alloc::vec::Vec;
+use stoa_partition::{Asked, Now, changes_programs};
 use stoa_tree::{Caller, Contact, Refusal};
 use stoa_wire::{ErrorCode, MultiResults, Opcode, Reader, Request, RequestHeader, put};
 
@@ -265,7 +263,7 @@ impl Replica {
 
     /// A session that is on its way to another connection takes nothing from this one.
     fn moved(&self, session: i64, server: u8, opening: u64) -> Option<ErrorCode> {
-        if !self.applied.partition.tree.session_is_changing(session) {
+        if !self.applied.partition.tree().session_is_changing(session) {
             return None;
         }
         self.applied.partition.check_contact(session, Contact { server, opening }).err()
@@ -281,11 +279,11 @@ impl Replica {
     ) {
         match refusal {
             Refusal::Error(code) => {
-                if let Some(why) = self.applied.partition.extensions.take_failure() {
+                if let Some(why) = self.applied.partition.extensions_mut().take_failure() {
                     self.tell_failure(id, why);
                 }
                 self.refuse(id, xid, opcode, code, arrived_us);
-                let pause_us = self.applied.partition.extensions.take_pause();
+                let pause_us = self.applied.partition.extensions_mut().take_pause();
                 self.pause(id, pause_us);
             }
             Refusal::Multi { count, failed, code } => {
@@ -402,7 +400,7 @@ impl Replica {
         let Some(connection) = self.clients.connections.get(id) else { return };
         let after = if self.timeline.is_alone() { self.applied.partition.proposed_zxid() } else { 0 };
         let nothing_before =
-            connection.queue.slots.is_empty() && after <= self.applied.partition.tree.last_zxid();
+            connection.queue.slots.is_empty() && after <= self.applied.partition.tree().last_zxid();
         if nothing_before {
             self.reply(id, xid, opcode, err, &body, arrived_us);
             self.left_behind(id, opcode, err);
@@ -416,7 +414,7 @@ impl Replica {
 
     /// Lets go what stands at the head of a connection's queue and has nothing to wait for.
     pub(crate) fn drain(&mut self, id: ConnectionId) {
-        let applied = self.applied.partition.tree.last_zxid();
+        let applied = self.applied.partition.tree().last_zxid();
         while let Some(connection) = self.clients.connections.get(id) {
             let ready = match connection.queue.slots.front() {
                 Some(Slot::Answer { after, .. }) => *after <= applied,

@@ -10,13 +10,12 @@
 
 use crate::connection::ConnectionId;
 use crate::coordination::Pending;
-use crate::peer::{After, Asked};
 use crate::replica::Replica;
 use crate::session_table::{Known, SessionNews};
 use crate::shard_message::ShardMessage;
-use crate::step::{end_of, entry_of};
 use alloc::vec::Vec;
 use core::ops::Range;
+use stoa_partition::{After, Asked, end_of, entry_of};
 use stoa_placement::FIRST;
 use stoa_timeline::Origin;
 use stoa_tree::Contact;
@@ -137,7 +136,7 @@ impl Replica {
         let is_all = core::mem::take(&mut news.is_all);
         let mut changed = core::mem::take(&mut news.changed);
         if is_all {
-            let sessions = self.applied.partition.tree.sessions();
+            let sessions = self.applied.partition.tree().sessions();
             changed = sessions.map(|session| (session.id, Some(session.contact))).collect();
         }
         let position = self.timeline.applied_at().0;

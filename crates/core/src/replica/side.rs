@@ -4,11 +4,11 @@
 //! A side connection belongs to a session whose client is connected to this server, and ends with that
 //! connection. So whatever moves or ends the session ends it too.
 
-use crate::config::Now;
 use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::replica::Replica;
 use crate::shard_message::{Attached, ToClient};
 use alloc::vec::Vec;
+use stoa_partition::Now;
 use stoa_wire::{ELSEWHERE, Opcode, Reader, RequestHeader};
 
 impl Replica {
@@ -36,7 +36,7 @@ impl Replica {
     /// The connection of a session's client to this server.
     fn main_of(&self, session: i64, password: &[u8]) -> Result<(ConnectionId, Attached), CloseReason> {
         // Who does not know the password does not learn which sessions there are.
-        if !self.applied.partition.tree.session_has_password(session, password) {
+        if !self.applied.partition.tree().session_has_password(session, password) {
             return Err(CloseReason::SessionExpired);
         }
         let main = self.sessions.live.connection_of(session).ok_or(CloseReason::SessionMoved)?;

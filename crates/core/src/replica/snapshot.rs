@@ -9,9 +9,9 @@
 use crate::replica::Replica;
 use crate::shard_message::ShardMessage;
 use crate::snapshot::{SnapshotOutput, SnapshotState};
-use crate::state;
 use alloc::vec;
 use alloc::vec::Vec;
+use stoa_partition::encode_standing;
 use stoa_placement::FIRST;
 use stoa_timeline::{SnapshotHead, timeline_of};
 
@@ -72,7 +72,7 @@ impl Replica {
                 if self.applied.placement.is_divided() {
                     slice.push(self.config.partition);
                 }
-                let more = self.applied.partition.tree.snapshot_slice(&mut slice, SLICE_BYTES);
+                let more = self.applied.partition.tree_mut().snapshot_slice(&mut slice, SLICE_BYTES);
                 if !more {
                     snapshots.state = SnapshotState::Walked;
                 }
@@ -111,7 +111,7 @@ impl Replica {
             number,
             covers: [(timeline_of(partitions), covered)].into(),
             position,
-            zxid: self.applied.partition.tree.last_zxid(),
+            zxid: self.applied.partition.tree().last_zxid(),
             partitions,
             head: head.encode().join().into(),
         })
@@ -121,7 +121,7 @@ impl Replica {
     pub(crate) fn walk_snapshot(&mut self, number: u64) {
         if self.applied.snapshots.is_walking() {
             // Of an earlier one, of which it is not known here yet that it has come to nothing.
-            self.applied.partition.tree.snapshot_abort();
+            self.applied.partition.tree_mut().snapshot_abort();
         }
         if self.timeline.has_log() {
             if self.applied.snapshots.number != number
@@ -136,13 +136,13 @@ impl Replica {
             self.tell_growth();
         }
         self.applied.snapshots.is_there = true;
-        self.applied.partition.tree.snapshot_begin();
+        self.applied.partition.tree_mut().snapshot_begin();
         if self.applied.placement.is_divided() {
             self.applied.snapshots.rests_on = vec![self.config.partition];
             self.applied
                 .snapshots
                 .rests_on
-                .extend(state::encode(&self.applied.stamp, self.timeline.applied_at().0));
+                .extend(encode_standing(&self.applied.stamp, self.timeline.applied_at().0));
         }
     }
 
@@ -158,7 +158,7 @@ impl Replica {
             return;
         }
         if self.applied.snapshots.is_walking() {
-            self.applied.partition.tree.snapshot_abort();
+            self.applied.partition.tree_mut().snapshot_abort();
         }
         self.applied.snapshots.state = SnapshotState::Idle;
         self.applied.snapshots.is_there = false;
@@ -175,7 +175,7 @@ impl Replica {
     /// The state is another one now: what was written of it is of no use.
     pub(crate) fn abort_snapshot(&mut self) {
         if self.applied.snapshots.is_walking() {
-            self.applied.partition.tree.snapshot_abort();
+            self.applied.partition.tree_mut().snapshot_abort();
         }
         self.applied.snapshots.state = match self.applied.snapshots.state {
             SnapshotState::Begun => SnapshotState::Idle,
@@ -188,7 +188,8 @@ impl Replica {
     /// Tells the first partition, which begins snapshots, how much this one has applied, and how large it is.
     pub(crate) fn tell_growth(&mut self) {
         if !self.timeline.has_log() {
-            let (updates, bytes) = (self.applied.snapshots.updates, self.applied.partition.tree.data_bytes());
+            let (updates, bytes) =
+                (self.applied.snapshots.updates, self.applied.partition.tree().data_bytes());
             self.applied.snapshots.told_updates = updates;
             self.say(FIRST, ShardMessage::Grown { updates, bytes });
         }
@@ -213,7 +214,7 @@ impl Replica {
             }
             return;
         }
-        let bytes = self.applied.partition.tree.data_bytes();
+        let bytes = self.applied.partition.tree().data_bytes();
         let (updates, bytes) =
             snapshots.others.iter().fold((snapshots.updates, bytes), |sum, of| (sum.0 + of.0, sum.1 + of.1));
         let many = updates >= snapshots.due_updates && snapshots.log_bytes >= bytes;

@@ -4,9 +4,9 @@ use super::Extensions;
 use super::here::HereHost;
 use super::item::{Answer, Record, Watch};
 use super::pause::greed;
-use crate::config::Now;
 use crate::entry::put_untaken;
 use crate::partition::Partition;
+use crate::time::Now;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -84,7 +84,7 @@ fn changes_nothing(request: &Request<'_>) -> bool {
 
 impl Extensions {
     /// Whether a program decides when a session that waits for a znode at a path has waited long enough.
-    pub(crate) fn blocks(&self, session: i64, path: &str) -> bool {
+    pub fn blocks(&self, session: i64, path: &str) -> bool {
         let registry = &self.registry;
         registry.concerns(session) && registry.operation_for(session, OperationKind::Block, path).is_some()
     }
@@ -101,7 +101,7 @@ impl Extensions {
 impl Partition {
     /// Whether a read is one that a program carries out for this session: then it goes the way of writes.
     #[inline]
-    pub(crate) fn runs_for(&self, session: i64, opcode: Opcode, body: &Reader<'_>) -> bool {
+    pub fn runs_for(&self, session: i64, opcode: Opcode, body: &Reader<'_>) -> bool {
         self.extensions.registry.concerns(session) && self.takes_read(session, opcode, *body)
     }
 
@@ -116,7 +116,7 @@ impl Partition {
 
     /// Prepares a request and, if it is not refused, proposes the update: what a program does with it, if one
     /// carries it out for this session, or else what the request says; and what programs do when that happens.
-    pub(crate) fn propose(
+    pub fn propose(
         &mut self,
         origin: Option<Origin>,
         request: &Request<'_>,
@@ -150,7 +150,7 @@ impl Partition {
 
     /// Whether a program carries out a request of this session.
     #[inline]
-    pub(crate) fn is_taken(&self, session: i64, request: &Request<'_>) -> bool {
+    pub fn is_taken(&self, session: i64, request: &Request<'_>) -> bool {
         let registry = &self.extensions.registry;
         registry.concerns(session)
             && operation(request, session).is_some_and(|operation| {
@@ -161,7 +161,7 @@ impl Partition {
     /// Refuses a multi with an operation that a program carries out for this session. Without the program it would
     /// be another operation than the one that was asked for; and what a program does and answers is not what stands in
     /// the results of a multi.
-    pub(crate) fn check_multi(&self, session: i64, request: &Request<'_>) -> Result<(), Refusal> {
+    pub fn check_multi(&self, session: i64, request: &Request<'_>) -> Result<(), Refusal> {
         let Request::Multi(ops) = request else { return Ok(()) };
         match ops.iter().position(|op| self.is_taken(session, &op)) {
             Some(failed) => Err(Refusal::Multi { count: ops.len(), failed, code: ErrorCode::Unimplemented }),

@@ -26,11 +26,11 @@
 //! server learns of every outcome in one way, in the order of its requests.
 
 use crate::extensions::Ran;
-use crate::timestamp::Timestamp;
 use alloc::vec::Vec;
 use core::fmt;
 use stoa_timeline::{EntryId, Origin};
 use stoa_tree::{CorruptUpdate, Refusal, Update};
+use stoa_wire::Timestamp;
 use stoa_wire::{ErrorCode, Reader};
 
 const UPDATE: u8 = 0;
@@ -83,7 +83,7 @@ pub enum Outcome<'a> {
 
 /// Encoded places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Places<'a>(&'a [u8]);
+struct Places<'a>(&'a [u8]);
 
 impl Places<'_> {
     /// Each of them.
@@ -104,7 +104,7 @@ pub struct Part<'a> {
     /// The body of the client's reply.
     pub reply: &'a [u8],
     /// What programs say that have reacted to it: see [`Ran`].
-    pub(crate) record: &'a [u8],
+    pub record: &'a [u8],
     /// What changes here, if anything does.
     pub update: Option<Update<'a>>,
 }
@@ -130,7 +130,8 @@ impl Seen<'_> {
     }
 
     /// Takes it into what somebody else rests on; `None` when it cannot be read.
-    pub(crate) fn merge_into(&self, stamp: &mut Timestamp) -> Option<()> {
+    #[must_use]
+    pub fn merge_into(&self, stamp: &mut Timestamp) -> Option<()> {
         stamp.merge_encoded(&mut Reader::new(self.0)).ok()
     }
 }
@@ -308,7 +309,8 @@ fn origin_len(item: &[u8]) -> Option<usize> {
 
 /// Where the parts are of the operation that an entry is a part of, which stands alone in it; none when it
 /// is no part.
-pub(crate) fn part_places(entry: &[u8]) -> Vec<EntryId> {
+#[must_use]
+pub fn part_places(entry: &[u8]) -> Vec<EntryId> {
     if first_kind(entry) != Some(PART) {
         return Vec::new();
     }
@@ -333,6 +335,7 @@ pub struct Items<'a> {
 impl<'a> Items<'a> {
     /// Starts at the first one.
     #[must_use]
+    #[inline]
     pub fn new(entry: &'a [u8]) -> Self {
         Self { rest: entry }
     }

@@ -2,9 +2,9 @@
 
 use super::item::{Answer, Record};
 use super::{FAILURE_PATH, OWNER, Place, Proposed, owner_path, program_path};
-use crate::config::Now;
 use crate::entry::begin_ran;
 use crate::partition::Partition;
+use crate::time::Now;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -22,7 +22,7 @@ const IDENTITIES_MAX: usize = 16;
 
 /// Whether a write may change which programs there are, or who has acknowledged them: what its session asks
 /// next waits for that.
-pub(crate) fn changes_programs(request: &Request<'_>) -> bool {
+pub fn changes_programs(request: &Request<'_>) -> bool {
     let path = match request {
         Request::Create(create)
         | Request::Create2(create)
@@ -124,14 +124,17 @@ pub enum ProgramStep {
 
 /// What a write at `/em` is to all partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Registration {
+pub enum Registration {
+    /// A program is registered.
     Registers {
+        /// Whether `/em` is there.
         has_manager: bool,
     },
+    /// A program is deregistered.
     Deregisters {
-        /// The operation that says so,
+        /// The operation that says so.
         op: usize,
-        /// of so many, if it is a multi.
+        /// Of so many, if it is a multi.
         multi: Option<usize>,
     },
     /// A session acknowledges a program, or takes that back.
@@ -377,7 +380,7 @@ impl Partition {
     }
 
     /// A step of what concerns programs, which every partition knows.
-    pub(crate) fn program_step(
+    pub fn program_step(
         &mut self,
         part: &mut Part,
         request: &Request<'_>,
@@ -404,7 +407,7 @@ impl Partition {
     }
 
     /// What a write at `/em` is to all partitions, where there are several.
-    pub(crate) fn registration(&self, request: &Request<'_>) -> Option<Registration> {
+    pub fn registration(&self, request: &Request<'_>) -> Option<Registration> {
         if let Some(Removal { op, multi, .. }) = self.removal(request) {
             return Some(Registration::Deregisters { op, multi });
         }
@@ -425,11 +428,7 @@ impl Partition {
     }
 
     /// Why such a write is refused, as far as that can be said before all partitions are asked.
-    pub(crate) fn check_registration(
-        &mut self,
-        request: &Request<'_>,
-        session: i64,
-    ) -> Result<(), ErrorCode> {
+    pub fn check_registration(&mut self, request: &Request<'_>, session: i64) -> Result<(), ErrorCode> {
         let (path, create) = match request {
             Request::Create(create) | Request::Create2(create) => (create.path, Some(create)),
             Request::Delete { path, .. } => (*path, None),
@@ -536,12 +535,12 @@ impl Partition {
 
     /// What was proposed of programs is applied, up to here.
     #[inline]
-    pub(crate) fn programs_applied(&mut self, zxid: i64) {
+    pub fn programs_applied(&mut self, zxid: i64) {
         self.extensions.has_settled |= self.extensions.under_way.applied(zxid);
     }
 
     /// Some of what stands at or below `/em` has changed.
-    pub(crate) fn programs_changed(&mut self, changes: &[(EventKind, String)]) {
+    pub fn programs_changed(&mut self, changes: &[(EventKind, String)]) {
         for (kind, path) in changes {
             self.extensions.changed(&self.tree, *kind, path);
         }

@@ -1,20 +1,19 @@
 //! One partition: its part of the tree, its watches, and the entry under construction.
 
-use crate::config::Now;
+use crate::asked::Asked;
+use crate::counts::Proposals;
 use crate::entry::{begin_part, begin_update, put_elsewhere, put_failure, put_refusal, put_seen, put_step};
-use crate::extensions::Extensions;
+use crate::extensions::{Extensions, ProgramLimits};
 use crate::outstanding::Outstanding;
-use crate::peer::Asked;
-use crate::pipelined::Pipelined;
-use crate::stats::Proposals;
 use crate::step::{STEPS_MAX, end_of, step_of};
-use crate::timestamp::Timestamp;
+use crate::time::{Now, Stopwatch};
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_placement::{FIRST, zxid_after};
 use stoa_timeline::{EntryId, Origin};
 use stoa_tree::{Caller, Contact, Part, Refusal, Stamp, Tree, Watches};
+use stoa_wire::Timestamp;
 use stoa_wire::{ErrorCode, PASSWORD_LEN, Reader, Request};
 
 /// What others know of the last step of the entry under construction.
@@ -28,7 +27,8 @@ enum LastStep {
     Told,
 }
 
-pub(crate) struct Partition {
+/// The state of a partition, and what its leader has prepared of what comes next.
+pub struct Partition {
     pub(crate) tree: Tree,
     pub(crate) watches: Watches,
     pub(crate) extensions: Extensions,
@@ -39,7 +39,7 @@ pub(crate) struct Partition {
     pub(crate) proposed_zxid: i64,
     /// Which partition it is, of how many.
     own: u8,
-    pub(crate) partitions: u8,
+    partitions: u8,
     /// What the entry under construction rests on.
     rests_on: Timestamp,
     abandoned: u64,
@@ -54,7 +54,7 @@ pub(crate) struct Partition {
 
 impl Partition {
     /// `hash_seed` keeps clients from choosing paths whose watches collide.
-    pub(crate) fn new(tree: Tree, hash_seed: u64, (own, partitions): (u8, u8)) -> Self {
+    pub fn new(tree: Tree, hash_seed: u64, (own, partitions): (u8, u8)) -> Self {
         let proposed_zxid = tree.last_zxid();
         Self {
             tree,
@@ -74,18 +74,77 @@ impl Partition {
         }
     }
 
+    /// Its part of the tree.
+    #[must_use]
+    #[inline]
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// The same, to apply what is committed, to take snapshots, and to prepare parts of operations over several
+    /// partitions.
+    #[inline]
+    pub fn tree_mut(&mut self) -> &mut Tree {
+        &mut self.tree
+    }
+
+    /// Its watches.
+    #[must_use]
+    #[inline]
+    pub fn watches(&self) -> &Watches {
+        &self.watches
+    }
+
+    /// The same, to set and to remove some.
+    #[inline]
+    pub fn watches_mut(&mut self) -> &mut Watches {
+        &mut self.watches
+    }
+
+    /// What is known of programs.
+    #[must_use]
+    #[inline]
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// The same, to ask for what it tells once.
+    #[inline]
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
+    }
+
+    /// The tree, the watches and the programs at once.
+    #[inline]
+    pub fn parts_mut(&mut self) -> (&mut Tree, &mut Watches, &Extensions) {
+        (&mut self.tree, &mut self.watches, &self.extensions)
+    }
+
+    /// Takes the tree of another server's state. What it says of programs is read with [`Partition::load_programs`].
+    pub fn replace_tree(&mut self, tree: Tree) {
+        self.tree = tree;
+    }
+
+    /// Reads from the tree what is known of programs.
+    pub fn load_programs(&mut self, limits: ProgramLimits, stopwatch: Stopwatch) {
+        self.extensions = Extensions::new(limits, stopwatch, &self.tree);
+    }
+
     /// zxid of the last proposed update.
-    pub(crate) fn proposed_zxid(&self) -> i64 {
+    #[inline]
+    pub fn proposed_zxid(&self) -> i64 {
         self.proposed_zxid
     }
 
     /// Bytes proposed and not applied.
-    pub(crate) fn queued_bytes(&self) -> usize {
+    #[inline]
+    pub fn queued_bytes(&self) -> usize {
         self.entry_bytes() + self.outstanding.proposed_bytes()
     }
 
     /// Bytes of the entry under construction.
-    pub(crate) fn entry_bytes(&self) -> usize {
+    #[inline]
+    pub fn entry_bytes(&self) -> usize {
         self.entry.len() + self.outstanding.held_up_bytes()
     }
 
@@ -100,7 +159,8 @@ impl Partition {
         self.item(origin, now, |tree, stamp, entry| tree.prepare(request, caller, stamp, entry))
     }
 
-    pub(crate) fn propose_session(
+    /// Prepares a new session.
+    pub fn propose_session(
         &mut self,
         origin: Origin,
         session: i64,
@@ -115,7 +175,7 @@ impl Partition {
     }
 
     /// A session comes back on another connection.
-    pub(crate) fn propose_session_open(
+    pub fn propose_session_open(
         &mut self,
         origin: Origin,
         session: i64,
@@ -129,7 +189,8 @@ impl Partition {
         })
     }
 
-    pub(crate) fn propose_session_end(&mut self, origin: Option<Origin>, session: i64, now: Now) {
+    /// Prepares the end of a session.
+    pub fn propose_session_end(&mut self, origin: Option<Origin>, session: i64, now: Now) {
         let ending = self.ending(session);
         let start = self.entry.len();
         let ended = self.item(origin, now, |tree, stamp, entry| {
@@ -141,7 +202,7 @@ impl Partition {
     }
 
     /// A new content of `/zookeeper/config`; `text` is told the update's zxid.
-    pub(crate) fn propose_config(
+    pub fn propose_config(
         &mut self,
         origin: Option<Origin>,
         text: impl FnOnce(i64) -> String,
@@ -154,7 +215,7 @@ impl Partition {
     }
 
     /// What a contact server has asked; there is an outcome in any case.
-    pub(crate) fn propose_asked(&mut self, origin: Origin, asked: &Asked<'_>, now: Now) {
+    pub fn propose_asked(&mut self, origin: Origin, asked: &Asked<'_>, now: Now) {
         let refused = match asked {
             Asked::CreateSession { seen, session, timeout_ms, password } => {
                 self.depends_on(seen);
@@ -185,9 +246,9 @@ impl Partition {
 
     /// Whether who asks still speaks for the session: what an old connection has left behind must
     /// not take effect once the session is on another one.
-    pub(crate) fn check_contact(&self, session: i64, contact: Contact) -> Result<(), ErrorCode> {
+    pub fn check_contact(&self, session: i64, contact: Contact) -> Result<(), ErrorCode> {
         match self.tree.session_contact(session) {
-            // Of a session that its contact server alone keeps: see [`crate::local`].
+            // Of a session that its contact server alone keeps.
             None if session == 0 => Ok(()),
             None => Err(ErrorCode::SessionExpired),
             Some(current) if current != contact => Err(ErrorCode::SessionMoved),
@@ -196,7 +257,7 @@ impl Partition {
     }
 
     /// Makes a refusal an item of the entry.
-    pub(crate) fn propose_refusal(&mut self, origin: Origin, refusal: Refusal) {
+    pub fn propose_refusal(&mut self, origin: Origin, refusal: Refusal) {
         match (refusal, self.extensions.take_failure()) {
             (Refusal::Error(code), Some(text)) => {
                 let pause_us = self.extensions.take_pause();
@@ -207,7 +268,7 @@ impl Partition {
     }
 
     /// A request has to be asked elsewhere.
-    pub(crate) fn propose_elsewhere(&mut self, origin: Origin) {
+    pub fn propose_elsewhere(&mut self, origin: Origin) {
         put_elsewhere(&mut self.entry, origin);
     }
 
@@ -231,6 +292,8 @@ impl Partition {
         prepared
     }
 
+    /// What the next update is stamped with.
+    #[inline]
     pub(crate) fn next_stamp(&self, now: Now) -> Stamp {
         Stamp { zxid: self.next_zxid(), time_ms: now.wall_ms }
     }
@@ -242,18 +305,20 @@ impl Partition {
     }
 
     /// The largest zxid that updates made here may depend on.
-    pub(crate) fn zxid_seen(&self) -> i64 {
+    #[inline]
+    pub fn zxid_seen(&self) -> i64 {
         self.proposed_zxid.max(self.rests_on.zxid())
     }
 
     /// The next zxid of this partition that is larger than another one.
-    pub(crate) fn zxid_after(&self, before: i64) -> i64 {
+    #[inline]
+    pub fn zxid_after(&self, before: i64) -> i64 {
         zxid_after(self.partitions, before, self.own)
     }
 
     /// Adds this partition's part of an operation that concerns several; it has no update if nothing was
     /// prepared here.
-    pub(crate) fn put_part(
+    pub fn put_part(
         &mut self,
         origin: Option<Origin>,
         places: &[EntryId],
@@ -284,17 +349,18 @@ impl Partition {
 
     /// How often what was proposed has been given up: so often what entries rest on was begun anew.
     #[inline]
-    pub(crate) fn abandoned(&self) -> u64 {
+    pub fn abandoned(&self) -> u64 {
         self.abandoned
     }
 
     /// What is proposed from now on depends on that.
-    pub(crate) fn depends_on(&mut self, seen: &Timestamp) {
+    #[inline]
+    pub fn depends_on(&mut self, seen: &Timestamp) {
         self.rests_on.merge(seen);
     }
 
     /// What is proposed from now on follows the parts at these places.
-    pub(crate) fn follow_parts(&mut self, places: &[EntryId]) {
+    pub fn follow_parts(&mut self, places: &[EntryId]) {
         for place in places.iter().filter(|place| place.partition != self.own) {
             self.rests_on.raise(place.partition, end_of(place.position));
         }
@@ -302,7 +368,7 @@ impl Partition {
 
     /// What is proposed from now on has a larger zxid than this, also under another leader: an entry says so.
     /// False if it is so already.
-    pub(crate) fn promise(&mut self, zxid: i64) -> bool {
+    pub fn promise(&mut self, zxid: i64) -> bool {
         if self.zxid_seen() >= zxid {
             return false;
         }
@@ -311,10 +377,10 @@ impl Partition {
         true
     }
 
-    /// What is proposed next follows what may not be committed. False if that is of another term than the one that
+    /// What is proposed next follows what may not be committed, and rests on that. False if that is of another term than the one that
     /// this partition is in.
-    pub(crate) fn follow(&mut self, pipelined: &Pipelined, term: u64) -> bool {
-        let Some(after) = pipelined.after else { return true };
+    pub fn follow(&mut self, after: Option<EntryId>, rests_on: &Timestamp, term: u64) -> bool {
+        let Some(after) = after else { return true };
         if after.term != term {
             return false;
         }
@@ -330,13 +396,13 @@ impl Partition {
             // which of their events comes first.
             self.end_step();
         }
-        self.rests_on.merge(&pipelined.rests_on);
+        self.rests_on.merge(rests_on);
         true
     }
 
     /// Promises at which step of the entry under construction, which will stand at a position, what is in it up to now
     /// is. It has something in it: nobody would write an empty one, and who follows it would wait for ever.
-    pub(crate) fn promises(&mut self, position: u64) -> u64 {
+    pub fn promises(&mut self, position: u64) -> u64 {
         debug_assert!(!self.entry.is_empty());
         if self.step == LastStep::Open {
             self.step = LastStep::Promised;
@@ -345,7 +411,8 @@ impl Partition {
     }
 
     /// Others are about to be told of promises that were made.
-    pub(crate) fn promises_are_told(&mut self) {
+    #[inline]
+    pub fn promises_are_told(&mut self) {
         if self.step == LastStep::Promised {
             self.step = LastStep::Told;
         }
@@ -359,18 +426,20 @@ impl Partition {
     }
 
     /// Whether the entry under construction can have no more steps.
-    pub(crate) fn has_all_steps(&self) -> bool {
+    #[inline]
+    pub fn has_all_steps(&self) -> bool {
         self.steps == STEPS_MAX - 1
     }
 
     /// What the next entry depends on.
-    pub(crate) fn rests_on(&self) -> &Timestamp {
+    #[inline]
+    pub fn rests_on(&self) -> &Timestamp {
         &self.rests_on
     }
 
     /// Closes the entry under construction, and says what it follows; give it back with [`Partition::hold_up`] if the
     /// log cannot take it yet.
-    pub(crate) fn take_entry(&mut self) -> Option<(Bytes, Vec<EntryId>)> {
+    pub fn take_entry(&mut self) -> Option<(Bytes, Vec<EntryId>)> {
         if let Some(held_up) = self.outstanding.take_held_up() {
             return Some((held_up, Vec::new()));
         }
@@ -399,20 +468,21 @@ impl Partition {
         Some((entry.into(), core::mem::take(&mut self.follows)))
     }
 
-    pub(crate) fn hold_up(&mut self, entry: Bytes) {
+    /// The log cannot take an entry yet.
+    pub fn hold_up(&mut self, entry: Bytes) {
         self.outstanding.hold_up(entry);
     }
 
     /// An entry was proposed and will stand at this position. Returns the updates that were made since the last
     /// one was.
-    pub(crate) fn proposed(&mut self, position: u64, entry: Bytes, now: Now) -> Proposals {
+    pub fn proposed(&mut self, position: u64, entry: Bytes, now: Now) -> Proposals {
         self.outstanding.proposed(position, entry, now.mono_us);
         core::mem::take(&mut self.made)
     }
 
     /// Everything up to this position has been applied. Of each entry among that which was proposed here, `took`
     /// is told since when it was, microseconds.
-    pub(crate) fn applied(&mut self, position: u64, took: impl FnMut(u64)) {
+    pub fn applied(&mut self, position: u64, took: impl FnMut(u64)) {
         self.outstanding.applied(position, took);
     }
 
@@ -423,7 +493,7 @@ impl Partition {
 
     /// What is proposed and not applied may never be, or comes by way of another leader. What is applied rests
     /// on `stamp`.
-    pub(crate) fn abandon(&mut self, stamp: &Timestamp) {
+    pub fn abandon(&mut self, stamp: &Timestamp) {
         self.entry.clear();
         self.outstanding = Outstanding::default();
         self.proposed_zxid = self.tree.last_zxid();

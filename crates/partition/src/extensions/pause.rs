@@ -1,4 +1,4 @@
-//! How long greedy calls make those wait who asked for them. Why: `replica/pauses.rs`.
+//! How long greedy calls make those wait who asked for them. Why: `core/src/replica/pauses.rs`.
 
 use alloc::collections::BTreeMap;
 use core::borrow::Borrow;

@@ -8,11 +8,11 @@
 //! rests on := timestamp, position i64
 //! ```
 
-use crate::timestamp::Timestamp;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use stoa_tree::{Loader, Options, Tree};
+use stoa_wire::Timestamp;
 use stoa_wire::{DecodeError, Reader, put};
 
 /// Which partition, of how many.
@@ -119,7 +119,9 @@ impl StateLoader {
     }
 }
 
-pub(crate) fn encode(stamp: &Timestamp, position: u64) -> Vec<u8> {
+/// What a partition rests on and where it stands, as the first of its chunks says it.
+#[must_use]
+pub fn encode_standing(stamp: &Timestamp, position: u64) -> Vec<u8> {
     let mut out = Vec::new();
     stamp.encode(&mut out);
     put::i64(&mut out, position.cast_signed());
@@ -146,7 +148,7 @@ mod tests {
         let of = |partition: u8, chunk: &[u8]| [&[partition][..], chunk].concat();
         let mut loader = StateLoader::new(&Options::default(), 2);
         for partition in [1, 0] {
-            loader.chunk(&of(partition, &encode(&stamp, 5 + u64::from(partition)))).unwrap();
+            loader.chunk(&of(partition, &encode_standing(&stamp, 5 + u64::from(partition)))).unwrap();
         }
         for (partition, tree) in (0..).zip(&mut trees) {
             tree.snapshot_begin();
@@ -163,12 +165,12 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_noticed() {
-        let bytes = encode(&Timestamp::new(2), 5);
+        let bytes = encode_standing(&Timestamp::new(2), 5);
         for cut in 0..bytes.len() {
             let chunk = [&[1], &bytes[..cut]].concat();
             assert!(StateLoader::new(&Options::default(), 2).chunk(&chunk).is_err());
         }
-        let no_next = [&[1], &encode(&Timestamp::new(2), u64::MAX)[..]].concat();
+        let no_next = [&[1], &encode_standing(&Timestamp::new(2), u64::MAX)[..]].concat();
         assert!(StateLoader::new(&Options::default(), 2).chunk(&no_next).is_err());
         assert!(StateLoader::new(&Options::default(), 2).chunk(&[]).is_err());
         assert!(StateLoader::new(&Options::default(), 2).chunk(&[2, 0]).is_err());

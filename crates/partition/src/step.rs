@@ -12,17 +12,23 @@ const BITS: u32 = 16;
 pub(crate) const STEPS_MAX: u16 = u16::MAX;
 
 /// A step of the entry at a position.
-pub(crate) const fn step_of(position: u64, step: u16) -> u64 {
+#[must_use]
+#[inline]
+pub const fn step_of(position: u64, step: u16) -> u64 {
     position << BITS | step as u64
 }
 
 /// Behind all steps of the entry at a position.
-pub(crate) const fn end_of(position: u64) -> u64 {
+#[must_use]
+#[inline]
+pub const fn end_of(position: u64) -> u64 {
     step_of(position, u16::MAX)
 }
 
 /// The position of the entry that a step is in.
-pub(crate) const fn entry_of(step: u64) -> u64 {
+#[must_use]
+#[inline]
+pub const fn entry_of(step: u64) -> u64 {
     step >> BITS
 }
 

@@ -10,8 +10,8 @@ use super::here::HereHost;
 use super::item::{Answer, Record};
 use super::pause::greed;
 use super::{Extensions, is_of_programs};
-use crate::config::Now;
 use crate::partition::Partition;
+use crate::time::Now;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -148,7 +148,8 @@ impl Extensions {
 
 impl Partition {
     /// The ephemerals that go with a session, if anybody wants to know.
-    pub(crate) fn ending(&self, session: i64) -> Vec<String> {
+    #[must_use]
+    pub fn ending(&self, session: i64) -> Vec<String> {
         match self.extensions.registry.has_reactions() {
             true => self.tree.ephemerals_to_be(session),
             false => Vec::new(),

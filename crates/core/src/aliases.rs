@@ -1,8 +1,8 @@
 //! What clients are told of by other names than it has.
 
-use super::FAILURE_PATH;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use stoa_partition::FAILURE_PATH;
 
 /// Names of watches that clients know by other paths than what is watched: by the path, what it is known as.
 pub(crate) type Aliases = BTreeMap<Box<str>, BTreeSet<Box<str>>>;

@@ -12,8 +12,8 @@ use stoa_wire::ZXID_MAX;
 
 use crate::entry::{Items, Outcome};
 use crate::state::{Share, State, StateLoader};
-use crate::timestamp::Timestamp;
 use stoa_timeline::{OnDisk, Slices, member_of, servers_of};
+use stoa_wire::Timestamp;
 
 /// No server begins with a larger zxid. What it writes from there on has a larger one each time, and no entry with one
 /// above [`ZXID_MAX`] can be read: half of all zxids are left for that, more than any server ever takes.
@@ -65,13 +65,13 @@ impl Recovered {
     }
 
     /// What the disk holds of the log.
-    pub(crate) fn log(&self) -> OnDisk<'_> {
+    pub fn log(&self) -> OnDisk<'_> {
         let Self { restored, snapshot, covered, record, .. } = self;
         OnDisk { restored, snapshot: snapshot.as_ref(), covered: *covered, record: *record }
     }
 
     /// Where each partition stands, where there are several.
-    pub(crate) fn positions(&self, partitions: u8) -> Vec<u64> {
+    pub fn positions(&self, partitions: u8) -> Vec<u64> {
         let mut positions = self.positions.clone();
         positions.resize(if partitions > 1 { partitions.into() } else { 0 }, 0);
         positions

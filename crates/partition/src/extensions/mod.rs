@@ -15,23 +15,20 @@
 //!
 //! A program is used from when its registration is applied on.
 
-mod aliases;
 mod call;
 mod here;
-pub(crate) mod item;
-pub(crate) mod pause;
+mod item;
+mod pause;
 mod react;
 mod register;
 
-pub(crate) use aliases::{Aliases, failure_of};
-pub use item::Ran;
-pub use register::ProgramStep;
-pub(crate) use register::{Registration, changes_programs};
+pub use item::{Answer, Ran, Record, Watch};
+pub use register::{ProgramStep, Registration, changes_programs};
 
 use pause::Pauses;
 
-use crate::config::Stopwatch;
-use crate::stats::Histogram;
+use crate::counts::Histogram;
+use crate::time::Stopwatch;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
@@ -156,7 +153,7 @@ impl UnderWay {
 
 /// What a server knows of programs.
 #[derive(Default)]
-pub(crate) struct Extensions {
+pub struct Extensions {
     limits: ProgramLimits,
     stopwatch: Stopwatch,
     registry: Registry,
@@ -202,7 +199,7 @@ impl<'a> Place<'a> {
 
 /// Whether a path is `/em` or below it.
 #[inline]
-pub(crate) fn is_of_programs(path: &str) -> bool {
+pub fn is_of_programs(path: &str) -> bool {
     Place::of(path).is_some()
 }
 
@@ -299,22 +296,25 @@ impl Extensions {
     }
 
     /// Whether a session has acknowledged any program.
-    pub(crate) fn concerns(&self, session: i64) -> bool {
+    #[inline]
+    pub fn concerns(&self, session: i64) -> bool {
         self.registry.concerns(session)
     }
 
     /// What lives where now.
-    pub(crate) fn is_at_home(&mut self, placement: Placement, own: u8) {
+    pub fn is_at_home(&mut self, placement: Placement, own: u8) {
         self.home = placement.is_divided().then_some((placement, own));
     }
 
     /// Whether a session has something under way that decides what becomes of its next request.
-    pub(crate) fn is_changing(&self, session: i64) -> bool {
+    #[inline]
+    pub fn is_changing(&self, session: i64) -> bool {
         self.under_way.by_session.contains_key(&session)
     }
 
     /// Whether something that was proposed has been applied since this was asked last.
-    pub(crate) fn has_settled(&mut self) -> bool {
+    #[inline]
+    pub fn has_settled(&mut self) -> bool {
         core::mem::take(&mut self.has_settled)
     }
 
@@ -329,17 +329,20 @@ impl Extensions {
         }
     }
 
-    pub(crate) fn poll_warning(&mut self) -> Option<String> {
+    /// The next warning for the operator.
+    pub fn poll_warning(&mut self) -> Option<String> {
         self.warnings.pop_front()
     }
 
     /// Why the request that was refused last was.
-    pub(crate) fn take_failure(&mut self) -> Option<String> {
+    #[inline]
+    pub fn take_failure(&mut self) -> Option<String> {
         self.failure.take()
     }
 
     /// How long who asks has to wait for what its request has taken, microseconds.
-    pub(crate) fn take_pause(&mut self) -> u32 {
+    #[inline]
+    pub fn take_pause(&mut self) -> u32 {
         core::mem::take(&mut self.pause_us)
     }
 
@@ -367,12 +370,12 @@ impl Extensions {
     }
 
     /// The programs, in the order of their names, with what they did here.
-    pub(crate) fn stats(&self) -> impl Iterator<Item = (&str, ProgramStats)> {
+    pub fn stats(&self) -> impl Iterator<Item = (&str, ProgramStats)> {
         self.stats.iter().map(|(name, stats)| (&**name, *stats))
     }
 
     /// How many sessions have acknowledged a program.
-    pub(crate) fn acknowledgements(&self) -> usize {
+    pub fn acknowledgements(&self) -> usize {
         self.acknowledgements.len()
     }
 }

@@ -18,33 +18,42 @@ pub struct Ran<'a> {
     pub update: Option<Update<'a>>,
 }
 
-/// What becomes of it besides the update.
+/// What becomes of what a program did, besides the update.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Record<'a> {
-    pub(crate) answer: Answer<'a>,
-    pub(crate) watch: Option<Watch<'a>>,
+pub struct Record<'a> {
+    /// What the client is answered.
+    pub answer: Answer<'a>,
+    /// What its request leaves behind.
+    pub watch: Option<Watch<'a>>,
     /// Those who watch are not told of these.
-    pub(crate) muted: Vec<(EventKind, &'a str)>,
+    pub muted: Vec<(EventKind, &'a str)>,
     /// These sessions are told of something at a path.
-    pub(crate) told: Vec<(i64, &'a str)>,
+    pub told: Vec<(i64, &'a str)>,
 }
 
-/// What the client is answered.
+/// What the client is answered when a program has done something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer<'a> {
+pub enum Answer<'a> {
     /// A program has carried its request out: this, with an error's number or 0.
-    Reply { err: i32, body: &'a [u8] },
+    Reply {
+        /// The error.
+        err: i32,
+        /// The body of the reply.
+        body: &'a [u8],
+    },
     /// So many of the update's operations are the client's own: what they come to.
     Results(usize),
 }
 
-/// A watch that its request leaves behind.
+/// A watch that a client's request leaves behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Watch<'a> {
-    pub(crate) path: &'a str,
+pub struct Watch<'a> {
+    /// What is watched.
+    pub path: &'a str,
     /// The client knows it by this path.
-    pub(crate) known_as: &'a str,
-    pub(crate) mode: WatchMode,
+    pub known_as: &'a str,
+    /// How.
+    pub mode: WatchMode,
 }
 
 impl<'a> Ran<'a> {
@@ -54,11 +63,14 @@ impl<'a> Ran<'a> {
     }
 
     /// The record of a part: `None` where there is nothing in it.
-    pub(crate) fn of_part(record: &'a [u8]) -> Option<Record<'a>> {
+    #[must_use]
+    pub fn of_part(record: &'a [u8]) -> Option<Record<'a>> {
         Record::decode(record).ok()
     }
 
-    pub(crate) fn record(&self) -> Record<'a> {
+    /// What becomes of it besides the update.
+    #[must_use]
+    pub fn record(&self) -> Record<'a> {
         Record::decode(self.record).expect("it could be read when the entry was")
     }
 }

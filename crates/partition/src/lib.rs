@@ -1,0 +1,34 @@
+//! One partition: its state, the entries of its timeline, and the programs that run in it.
+//!
+//! A [`Partition`] has its part of the tree, its watches and what is known of programs. At a leader it prepares what
+//! is asked ([`Asked`]) against the state as it will be, and what comes of that are items of the entry under
+//! construction; [`Partition::take_entry`] closes it, for the timeline. At every server [`Items`] are what a committed
+//! entry holds. [`Restore`] puts the states of all partitions together from what a disk has: a snapshot and records.
+//!
+//! Nothing here knows connections, other servers or disks: time, requests and bytes are handed in.
+#![cfg_attr(not(test), no_std)]
+extern crate alloc;
+
+mod asked;
+mod counts;
+mod entry;
+mod extensions;
+mod outstanding;
+mod partition;
+mod restore;
+mod state;
+mod step;
+mod time;
+
+pub use asked::{After, Asked, IDENTITIES_MAX};
+pub use counts::{Histogram, Proposals, Sizes};
+pub use entry::{Item, Items, Outcome, Part, Seen, part_places};
+pub use extensions::{
+    Answer, Extensions, FAILURE_PATH, ProgramLimits, ProgramStats, ProgramStep, Ran, Record, Registration,
+    Watch, changes_programs, is_of_programs,
+};
+pub use partition::Partition;
+pub use restore::{GoesOn, Recovered, Restore};
+pub use state::{Share, State, StateLoader, encode_standing};
+pub use step::{end_of, entry_of, step_of};
+pub use time::{Now, Stopwatch};
