@@ -12,7 +12,7 @@ use stoa_storage::{
 
 /// What the log's thread has to say when a piece of work is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LogDone {
+pub(crate) enum LogDone {
     /// Everything up to this position is durable.
     Durable(u64),
     /// There was no room for records of this generation.
@@ -23,7 +23,7 @@ pub enum LogDone {
 
 /// Why a thread ended, and with it the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stopped {
+pub(crate) enum Stopped {
     /// The power is lost.
     PowerLoss,
     /// The disk failed; the server says so and stops.
@@ -32,7 +32,7 @@ pub enum Stopped {
 
 /// The thread that appends to the log.
 #[derive(Debug)]
-pub struct LogThread {
+pub(crate) struct LogThread {
     log: Log,
     queue: VecDeque<Append>,
     /// Records up to this generation are void.
@@ -42,25 +42,22 @@ pub struct LogThread {
 
 impl LogThread {
     /// On an open log.
-    #[must_use]
-    pub fn new(log: Log) -> Self {
+    pub(crate) fn new(log: Log) -> Self {
         Self { log, queue: VecDeque::new(), refused: None, last_batch: None }
     }
 
     /// An entry has arrived.
-    pub fn push(&mut self, append: Append) {
+    pub(crate) fn push(&mut self, append: Append) {
         self.queue.push_back(append);
     }
 
     /// Whether there is something to do.
-    #[must_use]
-    pub fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         !self.queue.is_empty()
     }
 
     /// Where the last batch begins: what is before it cannot be mistaken for an interrupted write.
-    #[must_use]
-    pub fn last_batch(&self) -> Option<&(String, u64)> {
+    pub(crate) fn last_batch(&self) -> Option<&(String, u64)> {
         self.last_batch.as_ref()
     }
 
@@ -68,7 +65,7 @@ impl LogThread {
     ///
     /// # Errors
     /// When the disk failed.
-    pub fn work(&mut self, disk: &mut FaultyDisk) -> Result<LogDone, Stopped> {
+    pub(crate) fn work(&mut self, disk: &mut FaultyDisk) -> Result<LogDone, Stopped> {
         let refused = self.refused;
         let is_void = |append: &Append| refused >= Some(append.generation);
         let batch: Vec<Append> = self.queue.drain(..).filter(|append| !is_void(append)).collect();
@@ -110,7 +107,7 @@ impl LogThread {
     ///
     /// # Errors
     /// When the disk failed.
-    pub fn seal(&mut self, disk: &mut FaultyDisk) -> Result<(), Stopped> {
+    pub(crate) fn seal(&mut self, disk: &mut FaultyDisk) -> Result<(), Stopped> {
         self.log.seal(disk).map_err(|error| stopped(disk, error.to_string()))
     }
 
@@ -118,7 +115,7 @@ impl LogThread {
     ///
     /// # Errors
     /// When the disk failed.
-    pub fn purge(&mut self, disk: &mut FaultyDisk) -> Result<usize, Stopped> {
+    pub(crate) fn purge(&mut self, disk: &mut FaultyDisk) -> Result<usize, Stopped> {
         match self.log.purge(disk) {
             Ok(report) => Ok(report.segments_removed + report.snapshots_removed),
             Err(error) => Err(stopped(disk, error.to_string())),
@@ -164,7 +161,7 @@ pub(crate) fn choose_bit(
 
 /// What the snapshots' thread has to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SnapshotDone {
+pub(crate) enum SnapshotDone {
     /// Nothing that the server need know: a new one was begun.
     Begun,
     /// A slice of this partition was taken.
@@ -182,15 +179,14 @@ pub enum SnapshotDone {
 
 impl SnapshotDone {
     /// Whether there is a new snapshot.
-    #[must_use]
-    pub fn is_durable(&self) -> bool {
+    pub(crate) fn is_durable(&self) -> bool {
         matches!(self, Self::Finished { sequence: Some(_), .. })
     }
 }
 
 /// The thread that writes snapshots, one at a time.
 #[derive(Debug, Default)]
-pub struct SnapshotThread {
+pub(crate) struct SnapshotThread {
     queue: VecDeque<(u8, SnapshotOutput)>,
     writing: Option<Writing>,
     /// What has come to nothing, and has not been said.
@@ -207,13 +203,12 @@ struct Writing {
 
 impl SnapshotThread {
     /// A piece of a snapshot has arrived from a partition.
-    pub fn push(&mut self, partition: u8, piece: SnapshotOutput) {
+    pub(crate) fn push(&mut self, partition: u8, piece: SnapshotOutput) {
         self.queue.push_back((partition, piece));
     }
 
     /// Whether there is something to do.
-    #[must_use]
-    pub fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         !self.queue.is_empty() || self.failed.is_some()
     }
 
@@ -221,7 +216,7 @@ impl SnapshotThread {
     ///
     /// # Errors
     /// When the power is lost. A snapshot that cannot be written is given up; the log has everything.
-    pub fn work(&mut self, disk: &mut FaultyDisk, now_ms: i64) -> Result<SnapshotDone, Stopped> {
+    pub(crate) fn work(&mut self, disk: &mut FaultyDisk, now_ms: i64) -> Result<SnapshotDone, Stopped> {
         if let Some(number) = self.failed.take() {
             return Ok(SnapshotDone::Finished { number, sequence: None, only: None });
         }
@@ -304,7 +299,7 @@ impl SnapshotThread {
 ///
 /// # Errors
 /// When the disk failed: then nothing of it is left, unless the power is lost.
-pub fn take_over(
+pub(crate) fn take_over(
     disk: &mut FaultyDisk,
     timeline: u32,
     taken: &TakenOver,
@@ -328,7 +323,7 @@ pub fn take_over(
 }
 
 /// The chunks of a snapshot, if it is there and whole.
-pub fn read_snapshot(disk: &mut FaultyDisk, sequence: u64) -> Option<Vec<Vec<u8>>> {
+pub(crate) fn read_snapshot(disk: &mut FaultyDisk, sequence: u64) -> Option<Vec<Vec<u8>>> {
     let mut reader = SnapshotReader::open(disk, sequence).ok()?;
     let mut chunks = Vec::new();
     while let Some(chunk) = reader.next(disk).ok()? {

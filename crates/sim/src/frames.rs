@@ -1,6 +1,6 @@
 //! Frames, as every client makes and takes them.
 
-use crate::check::Violation;
+use stoa_check::Violation;
 use stoa_wire::{RequestHeader, begin_frame, end_frame, next_frame};
 
 /// Longest frame that a server may send.

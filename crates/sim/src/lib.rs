@@ -6,15 +6,13 @@
 
 #[macro_use]
 mod summed;
-pub mod check;
 mod clock;
-pub mod disk_thread;
+mod disk_thread;
 pub mod ensemble;
 mod frames;
-pub mod model;
 pub mod partitions;
 pub mod recipes;
-pub mod recover;
-pub mod rng;
+mod recover;
+mod rng;
 pub mod standalone;
-pub mod trace;
+mod trace;

@@ -5,20 +5,20 @@ use stoa_storage::{Disk, Entry, Log, Options, Recovery, SnapshotHeader, StorageE
 
 /// A log that is open, and what it led to on each partition.
 #[derive(Debug)]
-pub struct Opened {
+pub(crate) struct Opened {
     /// The log.
-    pub log: Log,
+    pub(crate) log: Log,
     /// What each partition can go on with.
-    pub partitions: Vec<Recovered>,
+    pub(crate) partitions: Vec<Recovered>,
     /// The number of the snapshot that they were loaded from.
-    pub snapshot: Option<u64>,
+    pub(crate) snapshot: Option<u64>,
 }
 
 /// Opens the folder of a server with so many partitions.
 ///
 /// # Errors
 /// When it is damaged, or the disk fails.
-pub fn recover<D: Disk + ?Sized>(
+pub(crate) fn recover<D: Disk + ?Sized>(
     disk: &mut D,
     options: &Options,
     tree_options: &stoa_tree::Options,
@@ -34,7 +34,7 @@ pub fn recover<D: Disk + ?Sized>(
 ///
 /// # Errors
 /// When there is nothing to go on from, it is damaged, or the disk fails.
-pub fn go_on_alone<D: Disk + ?Sized>(
+pub(crate) fn go_on_alone<D: Disk + ?Sized>(
     disk: &mut D,
     options: &Options,
     tree_options: &stoa_tree::Options,

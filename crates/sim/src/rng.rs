@@ -2,14 +2,13 @@
 
 /// The generator xoshiro256** of Blackman and Vigna, seeded by splitmix64.
 #[derive(Debug, Clone)]
-pub struct Rng {
+pub(crate) struct Rng {
     state: [u64; 4],
 }
 
 impl Rng {
     /// A generator whose whole sequence follows from `seed`.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut mix = seed;
         let mut next = || {
             mix = mix.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -22,13 +21,12 @@ impl Rng {
     }
 
     /// An independent generator, so that one part's use of chance does not shift another's.
-    #[must_use]
-    pub fn fork(&mut self) -> Self {
+    pub(crate) fn fork(&mut self) -> Self {
         Self::new(self.next_u64())
     }
 
     /// The next 64 bits.
-    pub fn next_u64(&mut self) -> u64 {
+    pub(crate) fn next_u64(&mut self) -> u64 {
         let [a, b, c, d] = &mut self.state;
         let result = b.wrapping_mul(5).rotate_left(7).wrapping_mul(9);
         let t = *b << 17;
@@ -42,38 +40,38 @@ impl Rng {
     }
 
     /// A number below `bound`; 0 when `bound` is 0.
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         // The high half of the product: no division, and a bias that does not matter here.
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
     /// An index below `bound`.
-    pub fn index(&mut self, bound: usize) -> usize {
+    pub(crate) fn index(&mut self, bound: usize) -> usize {
         self.below(bound as u64) as usize
     }
 
     /// A number from `low` to `high`, both included.
-    pub fn range(&mut self, low: u64, high: u64) -> u64 {
+    pub(crate) fn range(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
     /// True `percent` times in a hundred.
-    pub fn percent(&mut self, percent: u32) -> bool {
+    pub(crate) fn percent(&mut self, percent: u32) -> bool {
         self.below(100) < u64::from(percent)
     }
 
     /// True once in `n` times; never when `n` is 0.
-    pub fn one_in(&mut self, n: u64) -> bool {
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
         n != 0 && self.below(n) == 0
     }
 
     /// One of `items`, which must not be empty.
-    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.index(items.len())]
     }
 
     /// An index chosen with the given weights, of which at least one is not 0.
-    pub fn weighted(&mut self, weights: &[u32]) -> usize {
+    pub(crate) fn weighted(&mut self, weights: &[u32]) -> usize {
         let total: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
         let mut point = self.below(total);
         for (index, &weight) in weights.iter().enumerate() {
@@ -86,7 +84,7 @@ impl Rng {
     }
 
     /// A duration around `mean`, with a long tail: mostly shorter, now and then several times as long.
-    pub fn around(&mut self, mean: u64) -> u64 {
+    pub(crate) fn around(&mut self, mean: u64) -> u64 {
         match self.below(20) {
             0 => self.range(mean, mean * 8),
             1..=4 => self.range(mean, mean * 2),

@@ -5,20 +5,19 @@ use std::io::{self, Write};
 
 /// The record of a run.
 #[derive(Debug, Clone)]
-pub struct Trace {
+pub(crate) struct Trace {
     hash: u64,
     printing: bool,
 }
 
 impl Trace {
     /// Prints each event if `printing`.
-    #[must_use]
-    pub fn new(printing: bool) -> Self {
+    pub(crate) fn new(printing: bool) -> Self {
         Self { hash: 0xcbf2_9ce4_8422_2325, printing }
     }
 
     /// Takes bytes into the fingerprint: equal runs have equal fingerprints.
-    pub fn mix(&mut self, bytes: &[u8]) {
+    pub(crate) fn mix(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
@@ -29,26 +28,24 @@ impl Trace {
     }
 
     /// The fingerprint so far.
-    #[must_use]
-    pub fn fingerprint(&self) -> u64 {
+    pub(crate) fn fingerprint(&self) -> u64 {
         self.hash
     }
 
     /// Whether somebody reads along.
-    #[must_use]
-    pub fn is_printing(&self) -> bool {
+    pub(crate) fn is_printing(&self) -> bool {
         self.printing
     }
 
     /// Notes an event: one line in fixed columns.
-    pub fn event(&mut self, now_us: u64, who: &str, what: fmt::Arguments<'_>) {
+    pub(crate) fn event(&mut self, now_us: u64, who: &str, what: fmt::Arguments<'_>) {
         self.mix(&now_us.to_le_bytes());
         self.mix(who.as_bytes());
         self.detail(now_us, who, what);
     }
 
     /// Prints what is not part of the fingerprint.
-    pub fn detail(&mut self, now_us: u64, who: &str, what: fmt::Arguments<'_>) {
+    pub(crate) fn detail(&mut self, now_us: u64, who: &str, what: fmt::Arguments<'_>) {
         if self.printing {
             let written = writeln!(io::stdout(), "{:>12.3} ms  {who:<12} {what}", now_us as f64 / 1000.0);
             // Whoever read along has seen enough.

@@ -3,7 +3,7 @@
 use super::Violation;
 
 /// Crate and the crates of ours that it may depend on.
-const ALLOWED: [(&str, &[&str]); 18] = [
+const ALLOWED: [(&str, &[&str]); 19] = [
     (
         "stoa",
         &[
@@ -23,6 +23,7 @@ const ALLOWED: [(&str, &[&str]); 18] = [
     (
         "stoa-sim",
         &[
+            "stoa-check",
             "stoa-client",
             "stoa-client-core",
             "stoa-core",
@@ -49,6 +50,7 @@ const ALLOWED: [(&str, &[&str]); 18] = [
         &["stoa-extension", "stoa-group", "stoa-placement", "stoa-timeline", "stoa-tree", "stoa-wire"],
     ),
     ("stoa-placement", &["stoa-tree", "stoa-wire"]),
+    ("stoa-check", &["stoa-core", "stoa-group", "stoa-tree", "stoa-wire"]),
     ("stoa-extension", &["stoa-tree", "stoa-wire"]),
     ("stoa-client", &["stoa-client-core", "stoa-keys", "stoa-wire"]),
     ("stoa-client-core", &["stoa-wire"]),

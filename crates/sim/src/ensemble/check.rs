@@ -3,8 +3,8 @@
 use super::history::{Did, Effect, History, Seen, tag};
 use super::roster::{Role, Roster, Wish};
 use super::workload::{COUNT, Demand, PROGRAM, Question};
-use crate::check::Violation;
 use std::collections::BTreeMap;
+use stoa_check::Violation;
 use stoa_wire::{ErrorCode, EventKind, MultiResult, MultiResults, Reader, ReplyHeader, Stat, WatcherEvent};
 
 const SYSTEM_ERROR: i32 = ErrorCode::SystemError as i32;

@@ -3,12 +3,12 @@
 
 use super::settings::Manners;
 use super::visitor::{Act, Judges, Visitor};
-use crate::check::Violation;
 use crate::frames::{frame, request, whole};
 use crate::rng::Rng;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::ops::Range;
+use stoa_check::Violation;
 use stoa_wire::{
     ConnectRequest, ConnectResponse, Opcode, PASSWORD_LEN, Reader, ReplyHeader, WatcherEvent, put,
     request::encode, xid,

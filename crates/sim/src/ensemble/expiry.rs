@@ -2,8 +2,8 @@
 
 use super::history::items;
 use super::process::Scene;
-use crate::check::Violation;
 use std::collections::BTreeMap;
+use stoa_check::Violation;
 use stoa_core::{Now, Outcome, Role, Status};
 use stoa_group::Entry;
 use stoa_tree::Tree;

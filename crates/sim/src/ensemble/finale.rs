@@ -6,7 +6,7 @@ use super::roster::{Wish, any_roster};
 use super::visitor::Judges;
 use super::workload::Tagged;
 use super::world::{Failure, Happening, Outcome, World};
-use crate::check::{self, Checker, Violation};
+use stoa_check::{Checker, Counts, Violation};
 use stoa_core::{Replica, Status};
 use stoa_tree::Tree;
 
@@ -369,7 +369,7 @@ impl World {
             outcome.read_only += counts.read_only;
             outcome.calls += counts.calls;
         }
-        let check::Counts { replies, events, updates, returned, .. } = outcome.checked;
+        let Counts { replies, events, updates, returned, .. } = outcome.checked;
         outcome.answers += replies;
         outcome.events += events;
         outcome.updates += updates;

@@ -7,8 +7,8 @@
 
 use super::roster::{CONFIG, Roster};
 use super::workload::PROGRAM;
-use crate::check::Violation;
 use std::collections::{BTreeMap, BTreeSet};
+use stoa_check::Violation;
 use stoa_core::{Item, Items, Origin, Outcome};
 use stoa_group::{Entry, EntryKind};
 use stoa_tree::{Change, Observer, OpResult, Options, Tree, Update};

@@ -3,13 +3,13 @@
 use super::loss::{Flipped, OlderCopy};
 use super::process::{Chunks, Input, Process, Thread, entry_at};
 use super::world::{Failure, Happening, World};
-use crate::check::{Checker, Violation, compare};
 use crate::clock::{Clock, EPOCH_MS};
 use crate::disk_thread::{LogDone, LogThread, SnapshotDone, Stopped, choose_bit, read_snapshot, take_over};
 use crate::recover::{Opened, recover};
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use stoa_check::{Checker, Violation};
 use stoa_core::{Append, Config, DiskId, KnownDisks, Recovered, Shard, Starts, TakenOver};
 use stoa_group::{Restored, Store};
 use stoa_storage::faulty::{Fault, FaultyDisk};
@@ -411,7 +411,7 @@ impl World {
             if partitions[0].record != record {
                 return Err(unnoticed(format!("record {}", partitions[0].record)).into());
             }
-            compare(&partitions[0].tree, checker.applied()).map_err(|what| unnoticed(what.to_string()))?;
+            checker.compare_tree(&partitions[0].tree).map_err(|what| unnoticed(what.to_string()))?;
         }
         Ok(())
     }

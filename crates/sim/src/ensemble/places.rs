@@ -1,6 +1,6 @@
 //! Operations over several partitions: all parts of one are in one entry of the log, where it says that they are.
 
-use crate::check::Violation;
+use stoa_check::Violation;
 use stoa_core::{EntryId, Items, Outcome, Slices};
 use stoa_group::{Entry, EntryKind};
 

@@ -10,7 +10,6 @@ use super::history::{Did, items};
 use super::places::check_places;
 use super::sockets::Socket;
 use super::visitor::Judges;
-use crate::check::{Checker, Violation};
 use crate::disk_thread::{LogDone, LogThread, SnapshotDone, SnapshotThread};
 use crate::rng::Rng;
 use crate::trace::Trace;
@@ -18,6 +17,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use stoa_check::{Checker, Violation};
 use stoa_core::{
     Append, ConnectionId, DiskId, HistoryId, KnownDisks, Now, PeerOutput, Shard, ShardMessage,
     SnapshotOutput, Standing, Starts, StateLoader,

@@ -2,8 +2,9 @@
 //! what it writes goes out as far as they read. A checker, if there is one, is shown all of it.
 
 use super::process::{Done, Input, Key, Process, Scene, Stop, TurnOutput};
-use crate::check::{Checker, Inbound, Inlet, Moment, Violation, is_bad_length, show_replies, show_requests};
+use crate::trace::Trace;
 use std::net::SocketAddr;
+use stoa_check::{Checker, Inbound, Inlet, Moment, Violation};
 use stoa_core::{CloseReason, ConnectionId, Output, Shard};
 use stoa_wire::next_frame;
 
@@ -106,10 +107,12 @@ impl Process {
             return Err(Violation::new(what).into());
         }
         let frames: Vec<Inbound> = frames.into_iter().take(handled).collect();
-        show_requests(key, &frames, checker, scene.trace, scene.now_us);
+        if scene.trace.is_printing() {
+            show("in", key, checker.shown_requests(key, &frames), scene.trace, scene.now_us);
+        }
         checker.received(key, frames, moment);
-        if !socket.paused && is_bad_length(&socket.inbox, checker.is_live(key), &limits) {
-            checker.met_bad_length(key);
+        if !socket.paused {
+            checker.left_unread(key, &socket.inbox);
         }
         Ok(())
     }
@@ -169,7 +172,9 @@ impl Process {
                 let output = core.output(socket.id);
                 let new = split(&output[socket.seen..])?;
                 socket.seen = output.len();
-                show_replies(key, &new, checker, scene.trace, scene.now_us);
+                if scene.trace.is_printing() {
+                    show("out", key, checker.shown_replies(key, &new), scene.trace, scene.now_us);
+                }
                 frames.push((key, new));
             }
             let unsent = |key| thread.sockets.get(&key).map_or(0, |socket| core.output(socket.id).len());
@@ -226,6 +231,13 @@ fn excuse(key: Key, socket: &Socket, core: &Shard, checker: &mut Checker, now: s
     let own_fault = core.output(socket.id).len() >= checker.limits().output_pause_bytes;
     if socket.paused && !own_fault {
         checker.heard(key, now);
+    }
+}
+
+/// Shows what comes in or goes out, to whoever reads along.
+fn show(way: &str, key: Key, frames: Vec<String>, trace: &mut Trace, now_us: u64) {
+    for shown in frames {
+        trace.detail(now_us, way, format_args!("connection {key}: {shown}"));
     }
 }
 

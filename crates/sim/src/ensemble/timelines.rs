@@ -2,8 +2,8 @@
 //! position that two of them were seen at, and what follows from that about sessions and the list of servers.
 
 use super::roster::{CONFIG, Roster};
-use crate::check::Violation;
 use std::collections::{BTreeMap, BTreeSet};
+use stoa_check::Violation;
 use stoa_tree::Tree;
 
 /// How far a partition has come, and through what.

@@ -4,7 +4,7 @@ use super::check::Horizon;
 use super::client::Tally;
 use super::history::History;
 use super::timelines::Timelines;
-use crate::check::{Checker, Violation};
+use stoa_check::{Checker, Violation};
 
 /// What a visitor wants done.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,7 +12,6 @@ use super::settings::Settings;
 use super::trouble::Trouble;
 use super::visitor::{Judges, Visitor};
 use super::workload::Tagged;
-use crate::check::{self, Checker, Violation};
 use crate::disk_thread::SnapshotDone;
 use crate::rng::Rng;
 use crate::trace::Trace;
@@ -20,6 +19,7 @@ use bytes::Bytes;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
+use stoa_check::{Checker, Counts, Violation};
 use stoa_core::{HistoryId, PeerOutput, Standing};
 
 /// Why a run failed.
@@ -94,7 +94,7 @@ pub struct Outcome {
     /// ... and those of them that were refused.
     pub copies_refused: u64,
     /// What was compared with the model.
-    pub checked: check::Counts,
+    pub checked: Counts,
     /// Other things that went wrong.
     pub met: Met,
     /// Simulated time, microseconds.

@@ -2,9 +2,9 @@
 
 use super::board::Board;
 use super::witness::programs;
-use crate::check::Violation;
 use crate::ensemble::World;
 use std::collections::BTreeSet;
+use stoa_check::Violation;
 use stoa_core::Placement;
 use stoa_tree::Tree;
 

@@ -3,12 +3,12 @@
 pub(super) mod programs;
 
 use super::board::{Board, Known};
-use crate::check::Violation;
 use crate::ensemble::roster::Wish;
 use crate::ensemble::settings::SUPER;
 use crate::ensemble::{Caller, Judges, Told, Workload};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use stoa_check::Violation;
 use stoa_wire::{
     MultiHeader, MultiResult, MultiResults, OPEN_ACL, Opcode, Reader, ReplyHeader, Stat, WatcherEvent,
     request::encode,

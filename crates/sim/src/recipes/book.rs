@@ -8,7 +8,7 @@ use stoa_client::recipes::Cached;
 use stoa_tree::Tree;
 
 use super::plan::Play;
-use crate::check::Violation;
+use stoa_check::Violation;
 
 /// All of them live below it.
 pub(super) const ROOT: &str = "/recipes";

@@ -9,9 +9,9 @@ use super::executor::Executor;
 use super::parts::Part;
 use super::plan::RecipePlan;
 use super::service::Simulated;
-use crate::check::Violation;
 use crate::ensemble::{Act, Judges, Visitor};
 use crate::rng::Rng;
+use stoa_check::Violation;
 
 const REPLY_BYTES_MAX: usize = 16 << 20;
 /// How often a process looks after itself, microseconds.

@@ -1,13 +1,13 @@
 //! A server that stands alone, whose every answer is known beforehand: the [`Checker`] sees every frame that it
-//! takes in and every byte that it writes, and compares them with a naive [`Model`](crate::model::Model).
+//! takes in and every byte that it writes, and compares them with a naive ZooKeeper.
 
 mod profile;
 mod workload;
 
 pub use profile::Profile;
 
-use crate::check::Checker;
 use crate::ensemble::{Client, World};
+use stoa_check::Checker;
 use workload::Random;
 
 /// A world before its first moment, in which everything follows from the seed.

@@ -8,8 +8,8 @@ use stoa_tree::Tree;
 use stoa_wire::{Opcode, Reader, Stat, request::encode};
 
 use super::{Asker, EPHEMERAL, Errand, NO_NODE, NODE_EXISTS, SEQUENTIAL, Witness, create, get};
-use crate::check::Violation;
 use crate::partitions::board::Board;
+use stoa_check::Violation;
 
 const SYSTEM_ERROR: i32 = -1;
 const SESSION_EXPIRED: i32 = -112;

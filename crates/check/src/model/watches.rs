@@ -18,7 +18,7 @@ type Table = BTreeMap<String, BTreeMap<ConnectionKey, u8>>;
 
 /// The watches of all connections.
 #[derive(Debug, Clone, Default)]
-pub struct Watches {
+pub(crate) struct Watches {
     data: Table,
     child: Table,
 }
@@ -89,7 +89,7 @@ impl Watches {
     }
 
     /// The connection is gone, and its watches with it.
-    pub fn remove_connection(&mut self, connection: ConnectionKey) {
+    pub(crate) fn remove_connection(&mut self, connection: ConnectionKey) {
         for table in [&mut self.data, &mut self.child] {
             table.retain(|_, watchers| {
                 watchers.remove(&connection);
@@ -99,8 +99,7 @@ impl Watches {
     }
 
     /// Whether nobody watches anything.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.data.is_empty() && self.child.is_empty()
     }
 

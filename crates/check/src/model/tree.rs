@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use stoa_wire::{ErrorCode, EventKind, Stat, perms};
 
-pub use super::acl::Entry;
+pub(crate) use super::acl::Entry;
 
 /// Most milliseconds that a TTL can have.
 pub(super) const TTL_MAX_MS: i64 = (1 << 40) - 1;
 
 /// How long a znode lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Until deleted.
     Persistent,
     /// As long as a session.
@@ -26,8 +26,7 @@ pub enum Kind {
 
 impl Kind {
     /// As the field `ephemeralOwner` shows it: clients see sessions only.
-    #[must_use]
-    pub fn owner(self) -> i64 {
+    pub(crate) fn owner(self) -> i64 {
         match self {
             Self::Ephemeral(session) => session,
             Self::Persistent | Self::Container | Self::Ttl(_) => 0,
@@ -37,31 +36,30 @@ impl Kind {
 
 /// A znode.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
+pub(crate) struct Node {
     /// Its data; null is kept apart from empty.
-    pub data: Option<Vec<u8>>,
+    pub(crate) data: Option<Vec<u8>>,
     /// Its ACL.
-    pub acl: Rc<Vec<Entry>>,
+    pub(crate) acl: Rc<Vec<Entry>>,
     /// How long it lives.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// The names of its children, in the order of their creation.
-    pub children: Vec<String>,
+    pub(crate) children: Vec<String>,
     /// How many children were ever created.
-    pub creates: i32,
+    pub(crate) creates: i32,
     pub(super) czxid: i64,
     pub(super) mzxid: i64,
     pub(super) pzxid: i64,
     pub(super) ctime: i64,
     /// Time of the last change of the data.
-    pub mtime: i64,
+    pub(crate) mtime: i64,
     pub(super) version: i32,
     pub(super) aversion: i32,
 }
 
 impl Node {
     /// The node as a client sees it.
-    #[must_use]
-    pub fn stat(&self) -> Stat {
+    pub(crate) fn stat(&self) -> Stat {
         let children = self.children.len() as i32;
         Stat {
             czxid: self.czxid,
@@ -98,15 +96,15 @@ impl Node {
 
 /// A session, as far as it survives a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Session {
+pub(crate) struct Session {
     /// The timeout that its client was granted last, milliseconds.
-    pub timeout_ms: i32,
+    pub(crate) timeout_ms: i32,
     /// Its password, once somebody has seen it.
-    pub password: Option<[u8; 16]>,
+    pub(crate) password: Option<[u8; 16]>,
     /// The connection that speaks for it.
-    pub connection: ConnectionKey,
+    pub(crate) connection: ConnectionKey,
     /// The server's number for the request with which it came there.
-    pub opening: u64,
+    pub(crate) opening: u64,
 }
 
 /// What watchers are told.
@@ -130,7 +128,7 @@ pub(super) enum Undo {
 
 /// The whole state.
 #[derive(Debug, Clone)]
-pub struct Model {
+pub(crate) struct Model {
     pub(super) nodes: BTreeMap<String, Node>,
     pub(super) sessions: BTreeMap<i64, Session>,
     pub(super) zxid: i64,
@@ -146,8 +144,7 @@ impl Default for Model {
 
 impl Model {
     /// What a server begins with.
-    #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let open = || Node::built_in(acl::world(perms::ALL), 0);
         let mut root = open();
         root.children.push("zookeeper".into());
@@ -170,60 +167,50 @@ impl Model {
     }
 
     /// Refuse what would pass the hard limit of a quota.
-    pub fn enforce_quota(&mut self, enforce: bool) {
+    pub(crate) fn enforce_quota(&mut self, enforce: bool) {
         self.enforces_quota = enforce;
     }
 
     /// The zxid of the last update.
-    #[must_use]
-    pub fn zxid(&self) -> i64 {
+    pub(crate) fn zxid(&self) -> i64 {
         self.zxid
     }
 
     /// Every znode, in the order of the paths.
-    pub fn nodes(&self) -> impl Iterator<Item = (&str, &Node)> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (&str, &Node)> {
         self.nodes.iter().map(|(path, node)| (path.as_str(), node))
     }
 
-    /// One znode.
-    #[must_use]
-    pub fn node(&self, path: &str) -> Option<&Node> {
-        self.nodes.get(path)
-    }
-
     /// How many znodes there are.
-    #[must_use]
-    pub fn node_count(&self) -> usize {
+    pub(crate) fn node_count(&self) -> usize {
         self.nodes.len()
     }
 
     /// The live sessions.
-    pub fn sessions(&self) -> impl Iterator<Item = (i64, &Session)> {
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = (i64, &Session)> {
         self.sessions.iter().map(|(&id, session)| (id, session))
     }
 
     /// One live session.
-    #[must_use]
-    pub fn session(&self, id: i64) -> Option<&Session> {
+    pub(crate) fn session(&self, id: i64) -> Option<&Session> {
         self.sessions.get(&id)
     }
 
     /// The ephemeral znodes of a session.
-    pub fn ephemerals_of(&self, session: i64) -> impl Iterator<Item = &str> {
+    pub(crate) fn ephemerals_of(&self, session: i64) -> impl Iterator<Item = &str> {
         let owned = move |node: &Node| node.kind == Kind::Ephemeral(session);
         self.nodes.iter().filter(move |(_, node)| owned(node)).map(|(path, _)| path.as_str())
     }
 
     /// Notes the password that a client was given.
-    pub fn learn_password(&mut self, session: i64, password: [u8; 16]) {
+    pub(crate) fn learn_password(&mut self, session: i64, password: [u8; 16]) {
         if let Some(session) = self.sessions.get_mut(&session) {
             session.password = Some(password);
         }
     }
 
     /// Whether the server may delete this znode by itself now.
-    #[must_use]
-    pub fn is_reapable(&self, path: &str, now_ms: i64) -> bool {
+    pub(crate) fn is_reapable(&self, path: &str, now_ms: i64) -> bool {
         self.nodes.get(path).is_some_and(|node| {
             let due = match node.kind {
                 Kind::Container => node.creates > 0,
@@ -235,8 +222,7 @@ impl Model {
     }
 
     /// Whether a znode is empty and of a kind that the server may delete.
-    #[must_use]
-    pub fn may_be_reaped(&self, path: &str) -> bool {
+    pub(crate) fn may_be_reaped(&self, path: &str) -> bool {
         self.nodes.get(path).is_some_and(|node| node.kind == Kind::Container && node.children.is_empty())
     }
 
@@ -244,7 +230,7 @@ impl Model {
     ///
     /// # Errors
     /// Why not.
-    pub fn check_contact(&self, session: i64, connection: ConnectionKey) -> Result<(), ErrorCode> {
+    pub(crate) fn check_contact(&self, session: i64, connection: ConnectionKey) -> Result<(), ErrorCode> {
         match self.sessions.get(&session) {
             None => Err(ErrorCode::SessionExpired),
             Some(session) if session.connection != connection => Err(ErrorCode::SessionMoved),

@@ -11,8 +11,9 @@ mod request;
 mod tree;
 mod watches;
 
-pub use acl::Identity;
-pub use outcome::{Body, Denial, Event, OpOutcome};
-pub use request::{Done, Reader, Stamp};
-pub use tree::{Entry, Kind, Model, Node, Session};
-pub use watches::{ConnectionKey, Watches};
+pub(crate) use acl::Identity;
+pub(crate) use outcome::{Body, Denial, Event};
+pub(crate) use request::{Done, Reader, Stamp};
+pub(crate) use tree::{Entry, Kind, Model, Session};
+pub use watches::ConnectionKey;
+pub(crate) use watches::Watches;

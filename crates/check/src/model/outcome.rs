@@ -7,18 +7,18 @@ use stoa_wire::{
 
 /// A watch event on its way to one connection.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Event {
+pub(crate) struct Event {
     /// What happened.
-    pub kind: EventKind,
+    pub(crate) kind: EventKind,
     /// To which znode.
-    pub path: String,
+    pub(crate) path: String,
     /// By which update; -1 when setWatches replays it.
-    pub zxid: i64,
+    pub(crate) zxid: i64,
 }
 
 /// Why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Denial {
+pub(crate) enum Denial {
     /// The error in the reply's header.
     Error(ErrorCode),
     /// A multi of `count` operations of which one failed: the errors stand in the body.
@@ -35,7 +35,7 @@ pub enum Denial {
 /// The result of one operation of a multi or multiRead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the protocol")]
-pub enum OpOutcome {
+pub(crate) enum OpOutcome {
     Created { path: String, stat: Option<Stat> },
     Deleted,
     DataSet(Stat),
@@ -48,7 +48,7 @@ pub enum OpOutcome {
 /// The body of a reply without error. Ephemerals come in any order and are sorted, children in theirs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the protocol")]
-pub enum Body {
+pub(crate) enum Body {
     #[default]
     Empty,
     Path(String),
@@ -68,7 +68,7 @@ impl Body {
     ///
     /// # Errors
     /// When it is cut short, has an unknown value, or goes on behind its end.
-    pub fn decode(opcode: Opcode, bytes: &[u8]) -> Result<Self, DecodeError> {
+    pub(crate) fn decode(opcode: Opcode, bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(bytes);
         let body = match opcode {
             Opcode::Create | Opcode::Sync => Self::Path(r.str()?.into()),
@@ -105,7 +105,7 @@ impl Body {
     }
 
     /// The results of a multi that failed.
-    pub fn failed_multi(count: usize, failed: usize, code: ErrorCode) -> Self {
+    pub(crate) fn failed_multi(count: usize, failed: usize, code: ErrorCode) -> Self {
         let error = |op: usize| match op.cmp(&failed) {
             std::cmp::Ordering::Less => ErrorCode::Ok,
             std::cmp::Ordering::Equal => code,

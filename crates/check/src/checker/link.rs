@@ -59,8 +59,7 @@ impl Inlet {
 }
 
 /// Whether the next frame of a connection announces a length for which the server must hang up.
-#[must_use]
-pub fn is_bad_length(rest: &[u8], live: bool, limits: &stoa_core::Limits) -> bool {
+pub(super) fn is_bad_length(rest: &[u8], live: bool, limits: &stoa_core::Limits) -> bool {
     let Some(head) = rest.first_chunk::<4>() else { return false };
     let most = if live { limits.frame_skip_bytes } else { limits.frame_bytes };
     usize::try_from(i32::from_be_bytes(*head)).map_or(true, |len| len > most)

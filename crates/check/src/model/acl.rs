@@ -3,17 +3,17 @@
 use stoa_wire::{ErrorCode, perms};
 
 /// A proved identity: scheme and id.
-pub type Identity = (String, String);
+pub(crate) type Identity = (String, String);
 
 /// One entry of an ACL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Permission bits.
-    pub perms: i32,
+    pub(crate) perms: i32,
     /// The scheme.
-    pub scheme: String,
+    pub(crate) scheme: String,
     /// The id within it.
-    pub id: String,
+    pub(crate) id: String,
 }
 
 /// `world:anyone` with the given permissions.

@@ -5,10 +5,7 @@ use crate::model::{Entry, Model};
 use stoa_tree::{Contact, Tree};
 
 /// Compares everything that a tree holds with the model, and its counters with what they count.
-///
-/// # Errors
-/// The first difference.
-pub fn compare(tree: &Tree, model: &Model) -> Result<(), Violation> {
+pub(super) fn compare(tree: &Tree, model: &Model) -> Result<(), Violation> {
     let differs = |what: String| Err(Violation::new(what));
     if tree.last_zxid() != model.zxid() {
         return differs(format!(

@@ -16,37 +16,19 @@ mod sessions;
 mod show;
 mod state;
 
-pub use link::{Inbound, Inlet, is_bad_length};
-pub use show::{show_replies, show_requests};
-pub use state::compare;
+pub use link::{Inbound, Inlet};
 
+use crate::Violation;
 use crate::model::{ConnectionKey, Denial, Identity, Kind, Model, Stamp, Watches};
-use link::{Link, Phase, name};
+use link::{Link, Phase, is_bad_length, name};
 use log::{Record, Timeline};
 use requests::Asked;
 use sessions::Timers;
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
+use std::ops::Add;
 use std::rc::Rc;
 use stoa_core::{CloseReason, Config, Now, Shard};
 use stoa_tree::Tree;
-
-/// Something that must never happen has happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation(String);
-
-impl Violation {
-    /// With a description for whoever reads the report.
-    pub fn new(what: impl Into<String>) -> Self {
-        Self(what.into())
-    }
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 type Checked = Result<(), Violation>;
 
@@ -141,7 +123,24 @@ pub struct Counts {
     pub refused: u64,
 }
 
-summed!(Counts { replies, events, updates, states, expired, reaped, returned, waited, refused });
+/// What two runs come to together.
+impl Add for Counts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            replies: self.replies + other.replies,
+            events: self.events + other.events,
+            updates: self.updates + other.updates,
+            states: self.states + other.states,
+            expired: self.expired + other.expired,
+            reaped: self.reaped + other.reaped,
+            returned: self.returned + other.returned,
+            waited: self.waited + other.waited,
+            refused: self.refused + other.refused,
+        }
+    }
+}
 
 /// What of the server's surroundings matters when it takes something in.
 #[derive(Debug, Clone, Copy)]
@@ -193,12 +192,6 @@ impl Checker {
         self.config.limits.clone()
     }
 
-    /// The state as applied.
-    #[must_use]
-    pub fn applied(&self) -> &Model {
-        &self.applied
-    }
-
     /// A client has connected.
     pub fn connected(&mut self, key: ConnectionKey, address: String, now: Now) {
         self.links.insert(key, Link::new(address, now.mono_us));
@@ -233,9 +226,12 @@ impl Checker {
         self.timers.overdue(now.mono_us, 2 * tick_us)
     }
 
-    /// The server does not read on although it could: the length that comes next is out of range.
-    pub fn met_bad_length(&mut self, key: ConnectionKey) {
-        if self.links.get(&key).is_some_and(|link| matches!(link.phase, Phase::Handshake | Phase::Live)) {
+    /// The server reads on whenever it can, and has left these bytes of a connection: if the length that comes next is
+    /// out of range, it must hang up.
+    pub fn left_unread(&mut self, key: ConnectionKey, rest: &[u8]) {
+        let phase = self.links.get(&key).map(|link| link.phase);
+        let is_bad = is_bad_length(rest, phase == Some(Phase::Live), &self.config.limits);
+        if is_bad && matches!(phase, Some(Phase::Handshake | Phase::Live)) {
             self.shut(key, Some(CloseReason::BadFrame));
         }
     }
@@ -249,14 +245,12 @@ impl Checker {
     }
 
     /// Whether the next frame to a connection answers its handshake.
-    #[must_use]
-    pub fn is_to_be_greeted(&self, key: ConnectionKey) -> bool {
+    fn is_to_be_greeted(&self, key: ConnectionKey) -> bool {
         self.links.get(&key).is_some_and(|link| link.hello.is_some() || link.phase == Phase::Opening)
     }
 
     /// Whether a connection is past its handshake.
-    #[must_use]
-    pub fn is_live(&self, key: ConnectionKey) -> bool {
+    fn is_live(&self, key: ConnectionKey) -> bool {
         self.links.get(&key).is_some_and(|link| link.phase == Phase::Live)
     }
 
@@ -266,12 +260,17 @@ impl Checker {
         self.watches = Watches::default();
     }
 
-    /// Compares the server's whole state with the model.
+    /// Compares a whole state with what is applied.
     ///
     /// # Errors
     /// The first difference.
-    pub fn compare_state(&mut self, tree: &Tree) -> Checked {
-        compare(tree, &self.applied)?;
+    pub fn compare_tree(&self, tree: &Tree) -> Checked {
+        state::compare(tree, &self.applied)
+    }
+
+    /// Compares the server's whole state with the model, and with what it was when it was there before.
+    fn compare_state(&mut self, tree: &Tree) -> Checked {
+        self.compare_tree(tree)?;
         self.counts.states += 1;
         let zxid = self.applied.zxid();
         match self.digests.iter().rev().find(|(at, _)| *at == zxid) {
@@ -354,10 +353,7 @@ impl Checker {
     }
 
     /// The server closes a connection, for a reason that must hold. `unsent` bytes wait on it.
-    ///
-    /// # Errors
-    /// When there was no reason.
-    pub fn closes(&mut self, key: ConnectionKey, reason: CloseReason, unsent: usize, now: Now) -> Checked {
+    fn closes(&mut self, key: ConnectionKey, reason: CloseReason, unsent: usize, now: Now) -> Checked {
         let Some(link) = self.links.get_mut(&key) else {
             return violation(format!("{} was closed twice", name(key)));
         };
@@ -387,5 +383,5 @@ impl Checker {
 }
 
 fn violation(what: String) -> Checked {
-    Err(Violation(what))
+    Err(Violation::new(what))
 }

@@ -12,18 +12,18 @@ use stoa_wire::{
 
 /// zxid and time of an update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
+pub(crate) struct Stamp {
     /// Its place in the order of all updates.
-    pub zxid: i64,
+    pub(crate) zxid: i64,
     /// Wall clock, milliseconds.
-    pub time_ms: i64,
+    pub(crate) time_ms: i64,
 }
 
 /// What a write did.
 #[derive(Debug, Clone, Default)]
-pub struct Done {
+pub(crate) struct Done {
     /// The body of the reply.
-    pub body: Body,
+    pub(crate) body: Body,
     /// What watchers are told, in order.
     pub(crate) changes: Vec<Change>,
 }
@@ -43,7 +43,7 @@ impl Model {
     ///
     /// # Errors
     /// The reason that ZooKeeper would give.
-    pub fn write(
+    pub(crate) fn write(
         &mut self,
         request: &Request<'_>,
         session: i64,
@@ -74,14 +74,26 @@ impl Model {
     }
 
     /// A session begins on a connection, with the server's number for the request.
-    pub fn create_session(&mut self, id: i64, timeout_ms: i32, contact: (ConnectionKey, u64), zxid: i64) {
+    pub(crate) fn create_session(
+        &mut self,
+        id: i64,
+        timeout_ms: i32,
+        contact: (ConnectionKey, u64),
+        zxid: i64,
+    ) {
         let (connection, opening) = contact;
         self.sessions.insert(id, Session { timeout_ms, password: None, connection, opening });
         self.zxid = zxid;
     }
 
     /// A session comes to another connection.
-    pub fn open_session(&mut self, id: i64, timeout_ms: i32, contact: (ConnectionKey, u64), zxid: i64) {
+    pub(crate) fn open_session(
+        &mut self,
+        id: i64,
+        timeout_ms: i32,
+        contact: (ConnectionKey, u64),
+        zxid: i64,
+    ) {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.timeout_ms = timeout_ms;
             (session.connection, session.opening) = contact;
@@ -90,7 +102,7 @@ impl Model {
     }
 
     /// A session ends, and with it its ephemerals, all at once.
-    pub fn close_session(&mut self, id: i64, zxid: i64) -> Done {
+    pub(crate) fn close_session(&mut self, id: i64, zxid: i64) -> Done {
         self.sessions.remove(&id);
         let owned: Vec<String> = self.ephemerals_of(id).map(String::from).collect();
         let mut changes = Vec::new();
@@ -103,7 +115,7 @@ impl Model {
     }
 
     /// The server deletes a container or TTL znode.
-    pub fn reap(&mut self, path: &str, zxid: i64) -> Done {
+    pub(crate) fn reap(&mut self, path: &str, zxid: i64) -> Done {
         let mut changes = Vec::new();
         self.remove(path, zxid, &mut changes);
         self.undo.clear();
@@ -284,13 +296,13 @@ impl Model {
 
 /// Who reads.
 #[derive(Debug, Clone, Copy)]
-pub struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     /// The connection, to which watches belong.
-    pub connection: ConnectionKey,
+    pub(crate) connection: ConnectionKey,
     /// Its session.
-    pub session: i64,
+    pub(crate) session: i64,
     /// What it has proved.
-    pub identities: &'a [Identity],
+    pub(crate) identities: &'a [Identity],
 }
 
 impl Model {
@@ -298,7 +310,12 @@ impl Model {
     ///
     /// # Errors
     /// The reason that ZooKeeper would give.
-    pub fn read(&self, request: &Request<'_>, reader: Reader<'_>, watches: &mut Watches) -> Result<Body> {
+    pub(crate) fn read(
+        &self,
+        request: &Request<'_>,
+        reader: Reader<'_>,
+        watches: &mut Watches,
+    ) -> Result<Body> {
         let Reader { connection, session, identities } = reader;
         let readable = |path: &str| self.permitted(path, perms::READ, identities);
         match *request {
@@ -380,7 +397,7 @@ impl Model {
     }
 
     /// Sets watches again; returns the events that were missed.
-    pub fn set_watches(
+    pub(crate) fn set_watches(
         &self,
         request: &SetWatches<'_>,
         connection: ConnectionKey,
@@ -439,7 +456,7 @@ fn read_watches(request: &Request<'_>, connection: ConnectionKey, watches: &mut 
 
 impl Watches {
     /// The events of an update, per connection in the order in which they must arrive.
-    pub fn events_of(
+    pub(crate) fn events_of(
         &mut self,
         done: &Done,
         zxid: i64,
@@ -537,7 +554,7 @@ mod tests {
     }
 
     fn stat(model: &Model, path: &str) -> Stat {
-        model.node(path).unwrap().stat()
+        model.existing(path).unwrap().stat()
     }
 
     #[test]
@@ -602,7 +619,7 @@ mod tests {
         let child = create(&mut model, "/e/x", 0);
         assert_eq!(child, Err(Denial::Error(ErrorCode::NoChildrenForEphemerals)));
         model.close_session(7, 5);
-        assert!(model.node("/e").is_none());
+        assert!(model.existing("/e").is_err());
         assert_eq!(create(&mut model, "/f", 0), Err(Denial::Error(ErrorCode::SessionExpired)));
     }
 }

@@ -1,0 +1,20 @@
+//! What a checker has to say.
+
+use std::fmt;
+
+/// Something that must never happen has happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation(String);
+
+impl Violation {
+    /// With a description for whoever reads the report.
+    pub fn new(what: impl Into<String>) -> Self {
+        Self(what.into())
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
