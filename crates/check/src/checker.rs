@@ -18,8 +18,8 @@ mod state;
 
 pub use link::{Inbound, Inlet};
 
-use crate::Violation;
 use crate::model::{ConnectionKey, Denial, Identity, Kind, Model, Stamp, Watches};
+use crate::{Checked, wrong};
 use link::{Link, Phase, is_bad_length, name};
 use log::{Record, Timeline};
 use requests::Asked;
@@ -29,8 +29,6 @@ use std::ops::Add;
 use std::rc::Rc;
 use stoa_core::{CloseReason, Config, Now, Shard};
 use stoa_tree::Tree;
-
-type Checked = Result<(), Violation>;
 
 /// What became of a request, or was decided by the server: proposed and not applied.
 #[derive(Debug)]
@@ -216,7 +214,7 @@ impl Checker {
             link.phase == Phase::Handshake && link.connected_us + handshake_us <= now.mono_us
         });
         if let Some((&key, _)) = overdue {
-            return violation(format!("{} may still send its handshake after {handshake_us} us", name(key)));
+            return wrong(format!("{} may still send its handshake after {handshake_us} us", name(key)));
         }
         if !self.leads {
             return Ok(());
@@ -276,7 +274,7 @@ impl Checker {
         match self.digests.iter().rev().find(|(at, _)| *at == zxid) {
             Some((_, digest)) if *digest != tree.digest() => {
                 let found = tree.digest();
-                violation(format!("the digest at zxid {zxid} was {digest:x}, after recovery it is {found:x}"))
+                wrong(format!("the digest at zxid {zxid} was {digest:x}, after recovery it is {found:x}"))
             }
             _ => Ok(()),
         }
@@ -303,12 +301,12 @@ impl Checker {
     /// When something is under way, or left over, that should not be; or the first difference.
     pub fn compare_at_rest(&mut self, server: &Shard) -> Checked {
         if let Some(proposed) = self.proposed.front() {
-            return violation(format!("the update with zxid {} was never applied", proposed.stamp.zxid));
+            return wrong(format!("the update with zxid {} was never applied", proposed.stamp.zxid));
         }
         let (watches, ephemerals) = (server.watches().count(), server.tree().ephemeral_count());
         if !self.asked.is_empty() || !self.watches.is_empty() || watches + ephemerals != 0 {
             let asked = self.asked.len();
-            return violation(format!(
+            return wrong(format!(
                 "{asked} requests, {watches} watches and {ephemerals} ephemerals are left, and nobody is connected"
             ));
         }
@@ -355,7 +353,7 @@ impl Checker {
     /// The server closes a connection, for a reason that must hold. `unsent` bytes wait on it.
     fn closes(&mut self, key: ConnectionKey, reason: CloseReason, unsent: usize, now: Now) -> Checked {
         let Some(link) = self.links.get_mut(&key) else {
-            return violation(format!("{} was closed twice", name(key)));
+            return wrong(format!("{} was closed twice", name(key)));
         };
         let handshake_us = u64::from(self.config.limits.handshake_ms) * 1000;
         let slow = reason == CloseReason::SlowReader && unsent > self.config.limits.output_close_bytes;
@@ -373,15 +371,11 @@ impl Checker {
             },
         };
         if !justified {
-            return violation(format!("{} was closed without reason: {reason}", name(key)));
+            return wrong(format!("{} was closed without reason: {reason}", name(key)));
         }
         link.queue.clear();
         self.shut(key, None);
         self.forget_watches_of(key);
         Ok(())
     }
-}
-
-fn violation(what: String) -> Checked {
-    Err(Violation::new(what))
 }

@@ -20,4 +20,4 @@ mod violation;
 
 pub use checker::{Checker, Counts, Inbound, Inlet, Moment};
 pub use model::ConnectionKey;
-pub use violation::Violation;
+pub use violation::{Checked, Violation, wrong};

@@ -18,3 +18,14 @@ impl fmt::Display for Violation {
         f.write_str(&self.0)
     }
 }
+
+/// Whether all is as it must be.
+pub type Checked = Result<(), Violation>;
+
+/// Something that must never happen has happened.
+///
+/// # Errors
+/// This one, always.
+pub fn wrong<T, E: From<Violation>>(what: impl Into<String>) -> Result<T, E> {
+    Err(Violation::new(what).into())
+}

@@ -252,19 +252,7 @@ impl SnapshotThread {
         match piece {
             SnapshotOutput::Begin { number, covers, partitions, head, .. } => {
                 self.give_up(disk);
-                let begin = |disk: &mut FaultyDisk| -> Result<SnapshotWriter, StorageError> {
-                    let sequence = next_sequence(disk, [])?;
-                    let header = SnapshotHeader { sequence, created_ms: now_ms, positions: covers };
-                    let mut writer = SnapshotWriter::begin(disk, header)?;
-                    match writer.chunk(disk, &head) {
-                        Ok(()) => Ok(writer),
-                        Err(error) => {
-                            writer.abandon(disk);
-                            Err(error)
-                        }
-                    }
-                };
-                let writer = begin(disk).map_err(|_| number)?;
+                let writer = begin(disk, covers, [head.as_slice()], now_ms).map_err(|_| number)?;
                 self.writing = Some(Writing { number, writer, missing: partitions });
                 Ok(SnapshotDone::Begun)
             }
@@ -306,20 +294,28 @@ pub(crate) fn take_over(
     chunks: &[Vec<u8>],
     now_ms: i64,
 ) -> Result<u64, StorageError> {
+    let chunks = [&taken.head].into_iter().chain(chunks).map(Vec::as_slice);
+    let writer = begin(disk, vec![(timeline, taken.covered)], chunks, now_ms)?;
+    Ok(writer.finish(disk)?.header.sequence)
+}
+
+/// Begins a snapshot with these chunks. When that fails, nothing of it is left, unless the power is lost.
+fn begin<'a>(
+    disk: &mut FaultyDisk,
+    positions: Vec<(u32, u64)>,
+    chunks: impl IntoIterator<Item = &'a [u8]>,
+    now_ms: i64,
+) -> Result<SnapshotWriter, StorageError> {
     let sequence = next_sequence(disk, [])?;
-    let positions = vec![(timeline, taken.covered)];
     let header = SnapshotHeader { sequence, created_ms: now_ms, positions };
     let mut writer = SnapshotWriter::begin(disk, header)?;
-    let mut written = writer.chunk(disk, &taken.head);
-    for chunk in chunks {
-        written = written.and_then(|()| writer.chunk(disk, chunk));
+    match chunks.into_iter().try_for_each(|chunk| writer.chunk(disk, chunk)) {
+        Ok(()) => Ok(writer),
+        Err(error) => {
+            writer.abandon(disk);
+            Err(error)
+        }
     }
-    if let Err(error) = written {
-        writer.abandon(disk);
-        return Err(error);
-    }
-    writer.finish(disk)?;
-    Ok(sequence)
 }
 
 /// The chunks of a snapshot, if it is there and whole.

@@ -4,7 +4,7 @@ use stoa_check::Violation;
 use stoa_wire::{RequestHeader, begin_frame, end_frame, next_frame};
 
 /// Longest frame that a server may send.
-const REPLY_BYTES_MAX: usize = 16 << 20;
+pub(crate) const REPLY_BYTES_MAX: usize = 16 << 20;
 
 /// A frame.
 pub(crate) fn frame(body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {

@@ -90,56 +90,51 @@ struct Replay {
     quiet: bool,
 }
 
+/// Which lives, of those that there are many kinds of.
+#[derive(Args)]
+struct Lives {
+    #[command(flatten)]
+    seeds: Seeds,
+    /// Only this kind of life; otherwise the seeds take turns through all of them, recipes through some. For recipes one
+    /// that begins with `divided-` is of servers with several partitions.
+    #[arg(long)]
+    kind: Option<String>,
+    /// Print what happens.
+    #[arg(long)]
+    trace: bool,
+}
+
 #[derive(Args)]
 struct Partitions {
     #[command(flatten)]
-    seeds: Seeds,
+    lives: Lives,
     /// As many partitions; otherwise the seeds take turns from 2 to 8.
     #[arg(long)]
     partitions: Option<u8>,
-    /// Only this kind of life; otherwise the seeds take turns through all of them.
-    #[arg(long)]
-    kind: Option<String>,
     /// Clients use programs of the service; otherwise the seeds say so, unless there is a kind.
     #[arg(long)]
     programs: bool,
     /// Clients ask for more before they are answered.
     #[arg(long)]
     impatient: bool,
-    /// Print what happens.
-    #[arg(long)]
-    trace: bool,
 }
 
 #[derive(Args)]
 struct Recipes {
     #[command(flatten)]
-    seeds: Seeds,
+    lives: Lives,
     /// Only this recipe; otherwise the seeds take turns through all of them.
     #[arg(long)]
     play: Option<String>,
-    /// Only this kind of life of the ensemble, with several partitions if it begins with `divided-`; otherwise the
-    /// seeds take turns through some of them.
-    #[arg(long)]
-    kind: Option<String>,
-    /// Print what happens.
-    #[arg(long)]
-    trace: bool,
 }
 
 #[derive(Args)]
 struct Ensembles {
     #[command(flatten)]
-    seeds: Seeds,
+    lives: Lives,
     /// As many servers; otherwise the seeds decide, and mostly for three.
     #[arg(long)]
     servers: Option<usize>,
-    /// Only this kind of life; otherwise the seeds take turns through all of them.
-    #[arg(long)]
-    kind: Option<String>,
-    /// Print what happens.
-    #[arg(long)]
-    trace: bool,
 }
 
 thread_local! {
@@ -222,13 +217,13 @@ fn over_seeds<S, T: Default + Add<Output = T> + Display>(
 
 impl Ensembles {
     fn run(&self) -> ExitCode {
-        self.seeds.each("crates/sim/src/ensemble/settings.rs", |seed| {
-            let settings = ensemble::Settings::of(seed, self.servers, self.kind.as_deref())?;
+        self.lives.seeds.each("crates/sim/src/ensemble/settings.rs", |seed| {
+            let settings = ensemble::Settings::of(seed, self.servers, self.lives.kind.as_deref())?;
             let ensemble::Settings { name, servers, .. } = settings;
             AT_HAND.set(format!(
                 "stoa-sim ensemble --seeds 1 --from {seed} --servers {servers} --kind {name} --trace"
             ));
-            Some((format!("{seed} ({name})"), ensemble::World::new(seed, settings, self.trace).run()))
+            Some((format!("{seed} ({name})"), ensemble::World::new(seed, settings, self.lives.trace).run()))
         })
     }
 }
@@ -237,7 +232,7 @@ impl Partitions {
     fn plan(&self, seed: u64) -> Option<partitions::Plan> {
         let any = partitions::Plan::of(seed);
         let count = self.partitions.unwrap_or(any.life.config.partitions);
-        let plan = match &self.kind {
+        let plan = match &self.lives.kind {
             Some(kind) => partitions::Plan::named(kind)?,
             None => any,
         };
@@ -247,10 +242,10 @@ impl Partitions {
     }
 
     fn run(&self) -> ExitCode {
-        self.seeds.each("crates/sim/src/partitions/plan.rs", |seed| {
+        self.lives.seeds.each("crates/sim/src/partitions/plan.rs", |seed| {
             let plan = self.plan(seed)?;
             AT_HAND.set(format!("stoa-sim partitions --seeds 1 --from {seed} {plan} --trace"));
-            Some((format!("{seed} ({plan})"), partitions::Run::new(seed, &plan, self.trace).run()))
+            Some((format!("{seed} ({plan})"), partitions::Run::new(seed, &plan, self.lives.trace).run()))
         })
     }
 }
@@ -261,16 +256,16 @@ impl Recipes {
             Some(name) => Some(recipes::Play::named(name)?),
             None => None,
         };
-        recipes::RecipePlan::of(seed, play, self.kind.as_deref())
+        recipes::RecipePlan::of(seed, play, self.lives.kind.as_deref())
     }
 
     fn run(&self) -> ExitCode {
-        self.seeds.each("crates/sim/src/recipes/plan.rs", |seed| {
+        self.lives.seeds.each("crates/sim/src/recipes/plan.rs", |seed| {
             let plan = self.plan(seed)?;
             let (play, kind) = (plan.play.name(), plan.kind());
             AT_HAND
                 .set(format!("stoa-sim recipes --seeds 1 --from {seed} --play {play} --kind {kind} --trace"));
-            Some((format!("{seed} ({play}, {kind})"), recipes::run(seed, &plan, self.trace)))
+            Some((format!("{seed} ({play}, {kind})"), recipes::run(seed, &plan, self.lives.trace)))
         })
     }
 }

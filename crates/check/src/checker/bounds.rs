@@ -1,6 +1,7 @@
 //! What clients can make a server hold.
 
-use super::{Checked, Checker, violation};
+use super::Checker;
+use crate::{Checked, wrong};
 use stoa_core::Shard;
 
 /// The largest answer that the workload can ask for.
@@ -16,7 +17,7 @@ impl Checker {
     pub fn check_bounds(&self, server: &Shard) -> Checked {
         let limits = &self.config.limits;
         let at_most = |most: usize, count: usize, what: &str| match count > most {
-            true => violation(format!("there are {count} {what}, at most {most} may be")),
+            true => wrong(format!("there are {count} {what}, at most {most} may be")),
             false => Ok(()),
         };
         let mut waiting = 0;
@@ -34,7 +35,7 @@ impl Checker {
         at_most(most, proposed.max(server.asked_bytes()), "bytes that wait for the log")?;
         let count = server.outstanding();
         if count != waiting {
-            return violation(format!("{count} requests are counted, {waiting} wait"));
+            return wrong(format!("{count} requests are counted, {waiting} wait"));
         }
         at_most(limits.outstanding, count, "requests that wait")
     }

@@ -4,8 +4,9 @@
 //! vote, then with the empty entry that begins its term. Before that entry is durable it prepares
 //! nothing. Every other entry holds exactly what was proposed, in order.
 
-use super::{Checked, Checker, Proposed, Violation, What, violation};
+use super::{Checker, Proposed, What};
 use crate::model::{Denial, Stamp};
+use crate::{Checked, Violation, wrong};
 use bytes::Bytes;
 use stoa_core::{Item, Items, Now, Origin, Outcome, Recovered};
 use stoa_group::{Entry, EntryKind, Store};
@@ -44,18 +45,18 @@ impl Checker {
             .map_err(|error| Violation::new(format!("record {position}: {error}")))?;
         let expected = self.records.back().map_or(self.applied_position, |record| record.position) + 1;
         if position != expected {
-            return violation(format!("the log was given record {position}, {expected} comes next"));
+            return wrong(format!("the log was given record {position}, {expected} comes next"));
         }
         let before = self.last_zxid();
         let mut timeline = self.records.back().map_or(self.timeline, |record| record.timeline);
         let is_mark = store.snapshot.is_some();
         // The first one, and one behind a snapshot that no record follows.
         if store.snapshot.is_some_and(|mark| (mark.position, mark.term) != timeline.last) {
-            return violation(format!("record {position} is a mark, and is not where the log ends"));
+            return wrong(format!("record {position} is a mark, and is not where the log ends"));
         }
         if let Some(vote) = store.vote {
             if vote.term < timeline.term || (!is_mark && vote.voted_for != self.id()) {
-                return violation(format!("record {position} has {vote:?} after term {}", timeline.term));
+                return wrong(format!("record {position} has {vote:?} after term {}", timeline.term));
             }
             timeline.term = vote.term;
         }
@@ -77,7 +78,7 @@ impl Checker {
     /// When it has kept something back.
     pub fn handed_all_to_log(&self) -> Checked {
         match self.proposed.get(self.logged) {
-            Some(kept) => violation(format!("{:?} was proposed, and not handed to the log", kept.what)),
+            Some(kept) => wrong(format!("{:?} was proposed, and not handed to the log", kept.what)),
             None => Ok(()),
         }
     }
@@ -91,7 +92,7 @@ impl Checker {
                     (Some(now), Item { origin: None, outcome: Outcome::Update(update), .. }) => {
                         self.own_update(&update, now)?;
                     }
-                    _ => return violation(format!("nobody has asked for: {item}")),
+                    _ => return wrong(format!("nobody has asked for: {item}")),
                 }
             }
             self.origin(&item)?;
@@ -99,7 +100,7 @@ impl Checker {
             self.logged += 1;
         }
         if self.logged != self.proposed.len() {
-            return violation(format!("record {record} lacks what was proposed before it"));
+            return wrong(format!("record {record} lacks what was proposed before it"));
         }
         Ok(())
     }
@@ -108,11 +109,11 @@ impl Checker {
     fn origin(&mut self, item: &Item<'_>) -> Checked {
         let own = self.proposed[self.logged].own;
         let Some(Origin { server, request }) = item.origin else {
-            return if own { Ok(()) } else { violation(format!("nobody is told of: {item}")) };
+            return if own { Ok(()) } else { wrong(format!("nobody is told of: {item}")) };
         };
         if own || u64::from(server) != self.id() || self.next_request.is_some_and(|next| next != request) {
             let next = self.next_request;
-            return violation(format!("it should be request {next:?} of server {}: {item}", self.id()));
+            return wrong(format!("it should be request {next:?} of server {}: {item}", self.id()));
         }
         self.next_request = Some(request + 1);
         self.proposed[self.logged].request = request;
@@ -128,20 +129,20 @@ impl Checker {
                 return Ok(());
             }
             (Outcome::Update(update), what) if !matches!(what, What::Refused { .. }) => update,
-            (_, what) => return violation(format!("{item}, and it should be {what:?}")),
+            (_, what) => return wrong(format!("{item}, and it should be {what:?}")),
         };
         let found = Stamp { zxid: update.zxid, time_ms: update.time_ms };
         if found != proposed.stamp {
-            return violation(format!("{item}, and it should have {:?}", proposed.stamp));
+            return wrong(format!("{item}, and it should have {:?}", proposed.stamp));
         }
         if let What::Open { connection, timeout_ms } = proposed.what {
             proposed.session = update.session;
             if head.session(update.session).is_some() {
-                return violation(format!("session id {:#x} was given twice", update.session));
+                return wrong(format!("session id {:#x} was given twice", update.session));
             }
             head.create_session(update.session, timeout_ms, (connection, proposed.request), head.zxid());
         } else if proposed.session != update.session {
-            return violation(format!("{item}, and it should be of session {:#x}", proposed.session));
+            return wrong(format!("{item}, and it should be of session {:#x}", proposed.session));
         }
         Ok(())
     }
@@ -156,17 +157,14 @@ impl Checker {
             // there when its turn comes is empty and of such a kind.
             let due = self.applied.is_reapable(&path, now.wall_ms) && self.head.may_be_reaped(&path);
             if !due && !self.head.is_reapable(&path, now.wall_ms) {
-                return violation(format!("the server deleted {path} although its time is not up: {shown}"));
+                return wrong(format!("the server deleted {path} although its time is not up: {shown}"));
             }
             self.head.reap(&path, stamp.zxid);
             self.counts.reaped += 1;
             (0, What::Reap(path))
         } else {
             if self.returning().any(|session| session == update.session) {
-                return violation(format!(
-                    "session {:#x} was expired on its client's return",
-                    update.session
-                ));
+                return wrong(format!("session {:#x} was expired on its client's return", update.session));
             }
             self.timers.expire(update.session, now.mono_us)?;
             self.head.close_session(update.session, stamp.zxid);
@@ -196,7 +194,7 @@ impl Checker {
         {
             if record.position > durable {
                 let position = record.position;
-                return violation(format!(
+                return wrong(format!(
                     "record {position} was applied and answered, but only {durable} is durable"
                 ));
             }
@@ -207,7 +205,7 @@ impl Checker {
         match self.records.front().filter(|record| record.position <= durable) {
             Some(record) => {
                 let position = record.position;
-                violation(format!("record {position} is durable, and was not applied"))
+                wrong(format!("record {position} is durable, and was not applied"))
             }
             None => Ok(()),
         }
@@ -239,14 +237,14 @@ impl Checker {
     pub fn recovered(&mut self, recovered: &Recovered, now: Now) -> Checked {
         let Recovered { tree, restored, record: position, .. } = recovered;
         if *position < self.applied_position {
-            return violation(format!(
+            return wrong(format!(
                 "record {position} was recovered, but everything up to {} had been acknowledged",
                 self.applied_position
             ));
         }
         while self.applied_position < *position {
             let Some(record) = self.records.pop_front() else {
-                return violation(format!("record {position} was recovered, but never handed to the log"));
+                return wrong(format!("record {position} was recovered, but never handed to the log"));
             };
             while self.applied.zxid() < record.last_zxid {
                 self.replay_one();
@@ -264,7 +262,7 @@ impl Checker {
         let is_own = vote.voted_for == self.id() || (vote.voted_for == 0 && *position <= 1);
         if !is_whole || vote.term < term || (vote.term > 0 && !is_own) {
             let entries = restored.entries.len();
-            return violation(format!(
+            return wrong(format!(
                 "{:?} with {vote:?} and {entries} more entries was recovered, it should be {:?}",
                 restored.base, self.timeline
             ));
@@ -297,7 +295,7 @@ impl Timeline {
             let Entry { position, term, kind, payload } = entry;
             let bytes = payload.len();
             let shown = format!("{kind:?} of {bytes} bytes at position {position} in term {term}");
-            return Err(Violation::new(format!("the entry cannot follow {self:?}: {shown}")));
+            return wrong(format!("the entry cannot follow {self:?}: {shown}"));
         }
         self.last = (entry.position, entry.term);
         Ok(begins)

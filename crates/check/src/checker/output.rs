@@ -2,8 +2,9 @@
 
 use super::link::{Answer, Expect, Hello, Phase, name};
 use super::requests::refusal;
-use super::{Checked, Checker, DIGESTS_KEPT, Proposed, Violation, What, violation};
+use super::{Checker, DIGESTS_KEPT, Proposed, What};
 use crate::model::{Body, ConnectionKey, Denial, Done, Event, Identity, Model, Reader as Asker};
+use crate::{Checked, Violation, wrong};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use stoa_core::{CloseReason, Now};
@@ -41,7 +42,7 @@ impl Checker {
         for (key, frames) in written {
             match self.links.get_mut(&key) {
                 Some(link) => link.frames.extend(frames),
-                None => return violation(format!("{} is gone, and is written to", name(key))),
+                None => return wrong(format!("{} is gone, and is written to", name(key))),
             }
         }
         let cut_short = |key| {
@@ -59,10 +60,10 @@ impl Checker {
         }
         for (&key, link) in &self.links {
             if let Some(frame) = link.frames.front() {
-                return violation(format!("{} was sent what it should not be: {}", name(key), show(frame)));
+                return wrong(format!("{} was sent what it should not be: {}", name(key), show(frame)));
             }
             if let Some(reason) = link.must_close {
-                return violation(format!("{} should have been closed: {reason}", name(key)));
+                return wrong(format!("{} should have been closed: {reason}", name(key)));
             }
         }
         self.check_prompt()
@@ -78,7 +79,7 @@ impl Checker {
     fn note_digest(&mut self, tree: &Tree) -> Checked {
         if tree.last_zxid() != self.applied.zxid() {
             let (found, wanted) = (tree.last_zxid(), self.applied.zxid());
-            return violation(format!("the server is at zxid {found}, it should be at {wanted}"));
+            return wrong(format!("the server is at zxid {found}, it should be at {wanted}"));
         }
         if self.digests.back().is_none_or(|(zxid, _)| *zxid != tree.last_zxid()) {
             self.digests.push_back((tree.last_zxid(), tree.digest()));
@@ -100,10 +101,10 @@ impl Checker {
     /// Applies the next update: its events, then its reply.
     fn step(&mut self, now: Now, cut_short: &dyn Fn(ConnectionKey) -> bool) -> Checked {
         if self.logged == 0 {
-            return violation(format!("zxid {} was applied before the log had it", self.applied.zxid() + 1));
+            return wrong(format!("zxid {} was applied before the log had it", self.applied.zxid() + 1));
         }
         let Some(proposed) = self.proposed.pop_front() else {
-            return violation(format!("zxid {} was applied, but never proposed", self.applied.zxid() + 1));
+            return wrong(format!("zxid {} was applied, but never proposed", self.applied.zxid() + 1));
         };
         self.logged -= 1;
         self.counts.updates += 1;
@@ -161,7 +162,7 @@ impl Checker {
             }
             if found != wanted {
                 let name = name(key);
-                return violation(format!("{name} should be sent {wanted:?} at zxid {zxid}, not {found:?}"));
+                return wrong(format!("{name} should be sent {wanted:?} at zxid {zxid}, not {found:?}"));
             }
             self.counts.events += found.len() as u64;
         }
@@ -182,14 +183,14 @@ impl Checker {
             _ if cut_short(key) => return Ok(()),
             other => {
                 let name = name(key);
-                return violation(format!("{name} waits for {other:?} when zxid {zxid} is applied"));
+                return wrong(format!("{name} waits for {other:?} when zxid {zxid} is applied"));
             }
         };
         let Some(frame) = link.frames.pop_front() else {
             if cut_short(key) {
                 return Ok(());
             }
-            return violation(format!("{} has no reply to its write of zxid {zxid}", name(key)));
+            return wrong(format!("{} has no reply to its write of zxid {zxid}", name(key)));
         };
         self.counts.replies += 1;
         let wanted = ReplyHeader { xid, zxid, err: 0 };
@@ -292,7 +293,7 @@ impl Checker {
                 .map_or(true, |reply| reply.header.xid != xid::NOTIFICATION || reply.header.zxid >= 0)
         });
         let Some(reply) = reply.transpose()? else {
-            return Err(Violation::new(format!("{} was sent events without the reply", name(key))));
+            return wrong(format!("{} was sent events without the reply", name(key)));
         };
         let header = reply.header;
         if let Some(immediate) = link.immediate.front()
@@ -316,7 +317,7 @@ impl Checker {
         }
         if header.zxid < link.last_zxid {
             let (name, last) = (name(key), link.last_zxid);
-            return Err(Violation::new(format!("{name} was sent zxid {} after {last}", header.zxid)));
+            return wrong(format!("{name} was sent zxid {} after {last}", header.zxid));
         }
         link.last_zxid = header.zxid;
         self.take_queued(key)?;
@@ -336,13 +337,11 @@ impl Checker {
             other => {
                 let frame = link.frames.front().map(|frame| show(frame)).unwrap_or_default();
                 let name = name(key);
-                return violation(format!(
-                    "{name} waits for {other:?} at zxid {applied}, and is sent {frame}"
-                ));
+                return wrong(format!("{name} waits for {other:?} at zxid {applied}, and is sent {frame}"));
             }
         };
         let Some(frame) = self.links.get_mut(&key).and_then(|link| link.frames.pop_front()) else {
-            return violation(format!("{} has no reply to xid {xid}", name(key)));
+            return wrong(format!("{} has no reply to xid {xid}", name(key)));
         };
         self.counts.replies += 1;
         let wanted = ReplyHeader { xid, zxid: applied, err: answer.as_ref().err().copied().unwrap_or(0) };
@@ -360,7 +359,7 @@ impl Checker {
                 let found = link.frames.pop_front().map(|frame| event_in(&frame)).transpose()?.flatten();
                 if found.as_ref() != Some(&wanted) {
                     let name = name(key);
-                    return Err(Violation::new(format!("{name} missed {wanted:?}, and is sent {found:?}")));
+                    return wrong(format!("{name} missed {wanted:?}, and is sent {found:?}"));
                 }
                 self.counts.events += 1;
             }
@@ -375,10 +374,10 @@ impl Checker {
     fn greet(&mut self, key: ConnectionKey) -> Checked {
         let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
         let (Some(hello), Some(frame)) = (link.hello.take(), link.frames.pop_front()) else {
-            return violation(format!("{} has no answer to its handshake", name(key)));
+            return wrong(format!("{} has no answer to its handshake", name(key)));
         };
         let Ok(found) = ConnectResponse::decode(&frame) else {
-            return violation(format!("{} was sent a handshake that cannot be read", name(key)));
+            return wrong(format!("{} was sent a handshake that cannot be read", name(key)));
         };
         let wanted = match hello {
             Hello::Opened { timeout_ms } => {
@@ -395,7 +394,7 @@ impl Checker {
         if found == wanted {
             Ok(())
         } else {
-            violation(format!("{} was greeted with {found:?}, not {wanted:?}", name(key)))
+            wrong(format!("{} was greeted with {found:?}, not {wanted:?}", name(key)))
         }
     }
 
@@ -410,7 +409,7 @@ impl Checker {
         let reply = split(frame)?;
         let opcode_name = opcode.name();
         let differs = |found: String, wanted: String| {
-            violation(format!("{}: {opcode_name} was answered {found}, not {wanted}", name(key)))
+            wrong(format!("{}: {opcode_name} was answered {found}, not {wanted}", name(key)))
         };
         if reply.header != wanted {
             return differs(format!("{:?}", reply.header), format!("{wanted:?}"));
@@ -471,7 +470,7 @@ fn event_in(frame: &[u8]) -> Result<Option<Event>, Violation> {
         (Some(event), Some(kind)) if reply.header.err == 0 => {
             Ok(Some(Event { kind, path: event.path.into(), zxid: reply.header.zxid }))
         }
-        _ => Err(Violation::new(format!("a watch event cannot be read: {}", show(frame)))),
+        _ => wrong(format!("a watch event cannot be read: {}", show(frame))),
     }
 }
 

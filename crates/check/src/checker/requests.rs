@@ -1,8 +1,9 @@
 //! What comes in: each request is executed by the head model, which says what must follow.
 
 use super::link::{Answer, Expect, Hello, Immediate, Inbound, Phase, name};
-use super::{Checked, Checker, Moment, Proposed, What, violation};
+use super::{Checker, Moment, Proposed, What};
 use crate::model::{Body, ConnectionKey, Denial, Identity, Stamp};
+use crate::{Checked, wrong};
 use std::rc::Rc;
 use stoa_core::{CloseReason, Now};
 use stoa_wire::{ConnectRequest, ErrorCode, Opcode, Reader, Request, RequestHeader};
@@ -300,7 +301,7 @@ impl Checker {
             };
             let late = late.or(link.immediate.front().map(|immediate| immediate.xid));
             if let Some(xid) = late {
-                return violation(format!("{} has no answer to xid {xid}, at zxid {applied}", name(key)));
+                return wrong(format!("{} has no answer to xid {xid}, at zxid {applied}", name(key)));
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! When a session may end, and when it must.
 
-use super::Violation;
 use crate::model::{ConnectionKey, Session};
+use crate::{Checked, wrong};
 use std::collections::BTreeMap;
 
 /// What decides over a session's end.
@@ -73,20 +73,20 @@ impl Timers {
     }
 
     /// The server ends a session by itself.
-    pub(super) fn expire(&mut self, session: i64, now_us: u64) -> Result<(), Violation> {
+    pub(super) fn expire(&mut self, session: i64, now_us: u64) -> Checked {
         let Some(timer) = self.by_session.get_mut(&session) else {
-            return Err(Violation::new(format!("session {session:#x} was expired, but does not exist")));
+            return wrong(format!("session {session:#x} was expired, but does not exist"));
         };
         let silent_us = now_us - timer.heard_us;
         if timer.closing {
-            return Err(Violation::new(format!("session {session:#x} was expired twice")));
+            return wrong(format!("session {session:#x} was expired twice"));
         }
         if silent_us < timeout_us(timer) {
             let timeout_ms = timer.timeout_ms;
-            return Err(Violation::new(format!(
+            return wrong(format!(
                 "session {session:#x} was expired {} ms after its client was heard of, its timeout is {timeout_ms} ms",
                 silent_us / 1000
-            )));
+            ));
         }
         timer.closing = true;
         Ok(())
@@ -94,18 +94,18 @@ impl Timers {
 
     /// Finds a session that has been silent for too long and was not expired. `slack_us` is what
     /// the server's resolution allows.
-    pub(super) fn overdue(&self, now_us: u64, slack_us: u64) -> Result<(), Violation> {
+    pub(super) fn overdue(&self, now_us: u64, slack_us: u64) -> Checked {
         let overdue = self
             .by_session
             .iter()
             .find(|(_, timer)| !timer.closing && timer.heard_us + timeout_us(timer) + slack_us < now_us);
         match overdue {
             None => Ok(()),
-            Some((session, timer)) => Err(Violation::new(format!(
+            Some((session, timer)) => wrong(format!(
                 "session {session:#x} has been silent for {} ms, its timeout is {} ms, and it is still there",
                 (now_us - timer.heard_us) / 1000,
                 timer.timeout_ms
-            ))),
+            )),
         }
     }
 }

@@ -4,16 +4,10 @@ use super::history::{Did, Effect, History, Seen, tag};
 use super::roster::{Role, Roster, Wish};
 use super::workload::{COUNT, Demand, PROGRAM, Question};
 use std::collections::BTreeMap;
-use stoa_check::Violation;
+use stoa_check::{Checked, Violation, wrong};
 use stoa_wire::{ErrorCode, EventKind, MultiResult, MultiResults, Reader, ReplyHeader, Stat, WatcherEvent};
 
 const SYSTEM_ERROR: i32 = ErrorCode::SystemError as i32;
-
-type Checked = Result<(), Violation>;
-
-fn wrong<T>(what: impl Into<String>) -> Result<T, Violation> {
-    Err(Violation::new(what))
-}
 
 /// The newest zxid that any client has been shown. Whoever asks for a write or a sync afterwards must
 /// not be answered from before it.

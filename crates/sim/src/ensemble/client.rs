@@ -8,7 +8,7 @@ use crate::rng::Rng;
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::ops::Range;
-use stoa_check::Violation;
+use stoa_check::{Checked, Violation};
 use stoa_wire::{
     ConnectRequest, ConnectResponse, Opcode, PASSWORD_LEN, Reader, ReplyHeader, WatcherEvent, put,
     request::encode, xid,
@@ -23,8 +23,6 @@ const PING_ONE_IN: u64 = 30;
 const GARBAGE_XID: i32 = 77_000_000;
 /// The users that clients prove to be: `user:password`.
 pub(crate) const USERS: [&str; 3] = ["ann:apple", "bob:pear", "cy:plum"];
-
-pub(crate) type Told = Result<(), Violation>;
 
 /// What a client asks, and what the answers mean.
 pub(crate) trait Workload {
@@ -70,10 +68,10 @@ pub(crate) trait Workload {
     }
 
     /// It has been given a session, or its own again.
-    fn welcomed(&mut self, caller: &mut Caller<Self::Errand>, judges: &mut Judges, is_new: bool) -> Told;
+    fn welcomed(&mut self, caller: &mut Caller<Self::Errand>, judges: &mut Judges, is_new: bool) -> Checked;
 
     /// It was told that this session, its own, has expired.
-    fn expired(&mut self, _: &mut Caller<Self::Errand>, _: &mut Judges, _session: i64) -> Told {
+    fn expired(&mut self, _: &mut Caller<Self::Errand>, _: &mut Judges, _session: i64) -> Checked {
         Ok(())
     }
 
@@ -90,10 +88,10 @@ pub(crate) trait Workload {
         judges: &mut Judges,
         zxid: i64,
         event: &WatcherEvent<'_>,
-    ) -> Told;
+    ) -> Checked;
 
     /// An answer with this zxid has come, to a request or a ping; what it is follows.
-    fn shown(&mut self, _: &Caller<Self::Errand>, _: &mut Judges, _zxid: i64) -> Told {
+    fn shown(&mut self, _: &Caller<Self::Errand>, _: &mut Judges, _zxid: i64) -> Checked {
         Ok(())
     }
 
@@ -105,7 +103,7 @@ pub(crate) trait Workload {
         errand: Self::Errand,
         header: ReplyHeader,
         reader: &mut Reader<'_>,
-    ) -> Told;
+    ) -> Checked;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,16 +170,22 @@ pub(crate) struct Caller<E> {
     is_whole: bool,
 }
 
-/// What a client has seen.
+/// What clients have seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) answers: u64,
-    pub(crate) events: u64,
-    pub(crate) moves: u64,
-    pub(crate) read_only: u64,
-    /// Programs that have done something for it.
-    pub(crate) calls: u64,
+pub struct Tally {
+    /// Answers that they got, each compared.
+    pub answers: u64,
+    /// Watch events that they got.
+    pub events: u64,
+    /// Sessions that came to another connection.
+    pub moves: u64,
+    /// Connections to servers that only read.
+    pub read_only: u64,
+    /// Calls that programs have carried out.
+    pub calls: u64,
 }
+
+summed!(Tally { answers, events, moves, read_only, calls });
 
 impl<E> Caller<E> {
     /// The ids of all servers that it knows.
@@ -559,7 +563,7 @@ impl<W: Workload> Client<W> {
         }
     }
 
-    fn greeted(&mut self, greeting: &[u8], judges: &mut Judges) -> Told {
+    fn greeted(&mut self, greeting: &[u8], judges: &mut Judges) -> Checked {
         let Self { caller, workload } = self;
         let response = ConnectResponse::decode(greeting)
             .map_err(|error| caller.wrong(&format!("it cannot read its handshake: {error}")))?;
@@ -605,7 +609,7 @@ impl<W: Workload> Client<W> {
         workload.welcomed(caller, judges, is_new && !is_lent)
     }
 
-    fn take(&mut self, frame: &[u8], judges: &mut Judges) -> Told {
+    fn take(&mut self, frame: &[u8], judges: &mut Judges) -> Checked {
         let Self { caller, workload } = self;
         let mut reader = Reader::new(frame);
         let unreadable = |error| Violation::new(format!("a client cannot read a reply: {error}"));

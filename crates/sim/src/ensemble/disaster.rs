@@ -12,7 +12,7 @@ use super::machine::draw_disk;
 use super::visitor::{Act, Judges, Visitor};
 use super::world::{Failure, Happening, World};
 use crate::recover::{go_on_alone, recover};
-use stoa_check::Violation;
+use stoa_check::{Checked, Violation, wrong};
 use stoa_core::{DiskId, HistoryId, KnownDisks, Recovered};
 use stoa_group::{Entry, EntryKind, History, Mark, Restored};
 use stoa_storage::faulty::{Fault, FaultyDisk};
@@ -87,12 +87,13 @@ impl World {
     pub(super) fn back_up(&mut self) {
         let ids = self.ids();
         let machine = &self.machines[self.rng.pick(&ids)];
-        let mut disk = machine.disk.clone();
+        let mut disk = machine.held.disk.clone();
         disk.clear_fault();
         disk.crash();
         disk.set_capacity(u64::MAX);
         if machine.flipped.is_none() {
-            self.backup = Some(Backup { disk, disk_id: machine.disk_id, stored: machine.stored.clone() });
+            self.backup =
+                Some(Backup { disk, disk_id: machine.disk_id, stored: machine.held.stored.clone() });
         }
     }
 
@@ -108,11 +109,11 @@ impl World {
         let id = *self.rng.pick(&ids);
         self.put_backup(id);
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(false) };
-        machine.disk.clear_fault();
+        machine.held.disk.clear_fault();
         let (options, tree_options) = (self.options(id), self.tree_options());
         let place = (id, self.partitions());
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(false) };
-        let opened = recover(&mut machine.disk, &options, &tree_options, place)
+        let opened = recover(&mut machine.held.disk, &options, &tree_options, place)
             .map_err(|error| Violation::new(format!("server {id} cannot be recovered: {error}")))?;
         self.judge_recovered(id, &opened.partitions)?;
         let Recovered { restored, .. } = &opened.partitions[0];
@@ -124,7 +125,7 @@ impl World {
         let history = self.recover_folder(id)?;
         self.present = Some(history);
         self.counts.recoveries += 1;
-        self.trace.event(self.now_us, "recover", format_args!("server {id} goes on alone, as {history}"));
+        self.note("recover", format_args!("server {id} goes on alone, as {history}"));
         self.others_begin_anew(id);
         self.clients_depart();
         Ok(true)
@@ -141,13 +142,13 @@ impl World {
             && let Some(machine) = self.machines.get_mut(&id)
         {
             machine.replace(disk, disk_id);
-            (machine.stored, machine.joins) = (stored, false);
-            self.trace.event(self.now_us, "disk", format_args!("server {id} has a copy from earlier"));
+            (machine.held.stored, machine.joins) = (stored, false);
+            self.note("disk", format_args!("server {id} has a copy from earlier"));
         }
     }
 
     /// What was committed is what a server has, from now on.
-    fn judge_last_state(&mut self, id: u8, partitions: &[Recovered]) -> Result<(), Violation> {
+    fn judge_last_state(&mut self, id: u8, partitions: &[Recovered]) -> Checked {
         let Recovered { restored, .. } = &partitions[0];
         let before = std::mem::replace(&mut self.judges, Judges::new());
         self.judges.checker = before.checker;
@@ -171,23 +172,23 @@ impl World {
             let place = (id, self.partitions());
             let Some(machine) = self.machines.get_mut(&id) else { return Ok(history) };
             if fails {
-                machine.disk.fault_after(calls, Fault::PowerLoss);
+                machine.held.disk.fault_after(calls, Fault::PowerLoss);
             }
-            let done = go_on_alone(&mut machine.disk, &options, &tree_options, place, history);
-            let is_powerless = machine.disk.is_powerless();
-            machine.disk.clear_fault();
+            let done = go_on_alone(&mut machine.held.disk, &options, &tree_options, place, history);
+            let is_powerless = machine.held.disk.is_powerless();
+            machine.held.disk.clear_fault();
             match done {
                 Ok(()) if !is_powerless => {
                     machine.forget_disk();
                     // It votes alone; what else it has is known when it starts.
                     let (base, of) = (Mark::founding(&[1]), Some(History { id: history, since: 0 }));
-                    machine.stored = Restored { base, history: of, ..Restored::default() };
+                    machine.held.stored = Restored { base, history: of, ..Restored::default() };
                     return Ok(history);
                 }
-                _ if is_powerless => machine.disk.crash(),
+                _ if is_powerless => machine.held.disk.crash(),
                 Ok(()) => {}
                 Err(error) => {
-                    return Err(Violation::new(format!("server {id} does not go on alone: {error}")).into());
+                    return wrong(format!("server {id} does not go on alone: {error}"));
                 }
             }
         }
@@ -208,10 +209,10 @@ impl World {
             machine.names_all |= !founders.contains(&survivor);
             if id == survivor {
                 machine.joins = false;
-                machine.known = KnownDisks::default();
+                machine.held.known = KnownDisks::default();
             } else if stays {
                 may_stay = false;
-                self.trace.event(self.now_us, "disk", format_args!("server {id} has what it had"));
+                self.note("disk", format_args!("server {id} has what it had"));
             } else {
                 machine.replace(disk, disk_id);
                 machine.joins = joins;
@@ -221,7 +222,7 @@ impl World {
 
     /// Whether a server needs others by what its disk has.
     fn needs_others(&self, id: u8) -> bool {
-        let mut disk = self.machines[&id].disk.clone();
+        let mut disk = self.machines[&id].held.disk.clone();
         let opened = recover(&mut disk, &self.options(id), &self.tree_options(), (id, self.partitions()));
         opened.is_ok_and(|opened| {
             let Restored { base, entries, .. } = &opened.partitions[0].restored;
@@ -249,11 +250,11 @@ impl World {
 
     /// Whether a server has a folder of a history that others have gone on without.
     pub(super) fn is_of_another(&self, id: u8) -> bool {
-        self.machines[&id].stored.history.is_some_and(|history| self.is_foreign(history.id))
+        self.machines[&id].held.stored.history.is_some_and(|history| self.is_foreign(history.id))
     }
 
     /// Two servers have two histories: one of them is of no use any more, and serves nobody.
-    pub(super) fn are_told_apart(&self, a: u8, b: u8) -> Result<(), Violation> {
+    pub(super) fn are_told_apart(&self, a: u8, b: u8) -> Checked {
         let (one, other) = (self.standing(a).history(), self.standing(b).history());
         let foreign: Vec<u8> = [(a, one), (b, other)]
             .into_iter()
@@ -261,14 +262,14 @@ impl World {
             .map(|(id, _)| id)
             .collect();
         if foreign.is_empty() {
-            return Err(Violation::new(format!("server {a} has the history {one:?}, server {b} {other:?}")));
+            return wrong(format!("server {a} has the history {one:?}, server {b} {other:?}"));
         }
         let serves = |id: &&u8| {
-            let process = self.machines[*id].process.as_ref();
+            let process = self.process(**id);
             process.is_some_and(|process| process.first().is_in_quorum())
         };
         match foreign.iter().find(serves) {
-            Some(id) => Err(Violation::new(format!("server {id} serves what others have gone on without"))),
+            Some(id) => wrong(format!("server {id} serves what others have gone on without")),
             None => Ok(()),
         }
     }
@@ -281,6 +282,6 @@ impl World {
             machine.replace(disk, disk_id);
             machine.out_since_us = None;
         }
-        self.trace.event(self.now_us, "disk", format_args!("server {id} has an empty one"));
+        self.note("disk", format_args!("server {id} has an empty one"));
     }
 }

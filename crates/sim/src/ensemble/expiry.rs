@@ -3,7 +3,7 @@
 use super::history::items;
 use super::process::Scene;
 use std::collections::BTreeMap;
-use stoa_check::Violation;
+use stoa_check::{Checked, wrong};
 use stoa_core::{Now, Outcome, Role, Status};
 use stoa_group::Entry;
 use stoa_tree::Tree;
@@ -79,7 +79,7 @@ impl Expiry {
 
     /// Looks at an entry that the server stores: if it proposes it, it may end only those sessions in it that
     /// it has not heard of for their timeouts.
-    pub(super) fn check(&mut self, entry: &Entry, scene: &Scene<'_>) -> Result<(), Violation> {
+    pub(super) fn check(&mut self, entry: &Entry, scene: &Scene<'_>) -> Checked {
         if !self.alone && entry.term != self.leads.0 {
             return Ok(());
         }
@@ -104,10 +104,10 @@ impl Expiry {
             };
             // The newest: it may have come back since an older one, with another timeout.
             let Some(timeout_us) = self.judged.iter().rev().find_map(fits) else {
-                return Err(Violation::new(format!(
+                return wrong(format!(
                     "session {:#x} is ended, and was heard of within its timeout",
                     update.session
-                )));
+                ));
             };
             let spoke_us = scene.spoke.get(&update.session).copied().unwrap_or(0);
             let silent_us = scene.now_us - spoke_us;
@@ -115,10 +115,10 @@ impl Expiry {
                 && silent_us + 2000 < timeout_us
                 && scene.quiet_since_us + 2 * timeout_us < scene.now_us
             {
-                return Err(Violation::new(format!(
+                return wrong(format!(
                     "session {:#x} is ended, and {silent_us} us ago its client spoke; its timeout is {timeout_us}",
                     update.session
-                )));
+                ));
             }
         }
         Ok(())

@@ -6,7 +6,8 @@ use super::roster::{Wish, any_roster};
 use super::visitor::Judges;
 use super::workload::Tagged;
 use super::world::{Failure, Happening, Outcome, World};
-use stoa_check::{Checker, Counts, Violation};
+use std::ops::Add;
+use stoa_check::{Checked, Checker, Counts, wrong};
 use stoa_core::{Replica, Status};
 use stoa_tree::Tree;
 
@@ -25,19 +26,11 @@ impl World {
     /// # Errors
     /// What went wrong.
     pub fn finish(self) -> Result<Outcome, Failure> {
-        self.finish_judged(|_| Ok(()))
+        self.finish_with(|_| Ok(()))
     }
 
-    /// Lives through everything, and has somebody judge what it has come to, before and after all power is lost.
-    pub(crate) fn finish_with(
-        mut self,
-        judge: impl Fn(&Self) -> Result<(), Violation>,
-    ) -> Result<Outcome, Failure> {
-        self.live()?;
-        self.finish_judged(judge)
-    }
-
-    fn finish_judged(mut self, judge: impl Fn(&Self) -> Result<(), Violation>) -> Result<Outcome, Failure> {
+    /// The same, and has somebody judge what it has come to, before and after all power is lost.
+    pub(crate) fn finish_with(mut self, judge: impl Fn(&Self) -> Checked) -> Result<Outcome, Failure> {
         self.heal();
         self.clients_leave()?;
         self.sessions_end()?;
@@ -61,7 +54,7 @@ impl World {
         Ok(self.outcome())
     }
 
-    fn judge(&mut self, judge: impl Fn(&Self) -> Result<(), Violation>) -> Result<(), Violation> {
+    fn judge(&mut self, judge: impl Fn(&Self) -> Checked) -> Checked {
         judge(self)?;
         let Some(checker) = &mut self.judges.checker else { return Ok(()) };
         for process in self.machines.values().filter_map(|machine| machine.process.as_ref()) {
@@ -77,14 +70,15 @@ impl World {
         loop {
             let only = self.settings.manners.first_id;
             let now = self.machines[&only].clock.now(self.now_us);
-            let process = self.machines.get_mut(&only).and_then(|machine| machine.process.as_mut());
-            if let (Some(process), Some(checker)) = (process, &self.judges.checker)
+            if let (Some(process), Some(checker)) = (self.process(only), &self.judges.checker)
                 && checker.is_idle(process.first(), now)
             {
                 match before {
                     None => {
                         before = Some(self.counts.snapshots);
-                        process.thread(0).core.request_snapshot();
+                        self.process_mut(only)
+                            .into_iter()
+                            .for_each(|it| it.thread(0).core.request_snapshot());
                         self.schedule_turn(1, 0, self.now_us);
                     }
                     Some(before) if self.counts.snapshots > before => return Ok(()),
@@ -92,10 +86,7 @@ impl World {
                 }
             }
             if self.now_us > end_us {
-                self.show_standings();
-                return Err(Failure::Liveness(
-                    "the server does not come to rest, or takes no snapshot".into(),
-                ));
+                return self.stuck("the server does not come to rest, or takes no snapshot");
             }
             self.step()?;
         }
@@ -121,10 +112,7 @@ impl World {
     ///
     /// # Errors
     /// What went wrong.
-    pub(crate) fn visit(
-        mut self,
-        judge: impl FnOnce(&Self) -> Result<(), Violation>,
-    ) -> Result<Outcome, Failure> {
+    pub(crate) fn visit(mut self, judge: impl FnOnce(&Self) -> Checked) -> Result<Outcome, Failure> {
         self.live()?;
         self.heal();
         self.clients_leave()?;
@@ -145,11 +133,8 @@ impl World {
             if self.now_us > end_us {
                 let waits = self.clients.iter().find(|client| !client.is_done());
                 let what = waits.map_or_else(String::new, |it| it.waits_for());
-                self.show_standings();
-                return Err(Failure::Liveness(format!(
-                    "{} s after the end of all trouble {what}",
-                    PATIENCE_US / 1_000_000
-                )));
+                let seconds = PATIENCE_US / 1_000_000;
+                return self.stuck(format!("{seconds} s after the end of all trouble {what}"));
             }
         }
         Ok(())
@@ -161,21 +146,23 @@ impl World {
         let wanted = any_roster(&mut self.rng, self.settings.ids(self.machines.len()));
         let servers: Vec<u8> = self.roster().ids().filter(|id| wanted.contains(*id)).collect();
         let Some(server) = servers.first() else { return Ok(()) };
-        self.trace.event(self.now_us, "reconfig", format_args!("once more: {}", wanted.text()));
+        self.note("reconfig", format_args!("once more: {}", wanted.text()));
         self.enter_operator(*server, Wish::all(wanted.clone()));
         self.clients_leave()?;
         if self.roster() == wanted {
             return Ok(());
         }
-        Err(Violation::new("the list of servers is another one than it was told to be").into())
+        wrong("the list of servers is another one than it was told to be")
     }
 
-    fn show_standings(&mut self) {
+    /// What must happen in the end does not.
+    fn stuck(&mut self, what: impl Into<String>) -> Result<(), Failure> {
         for (id, machine) in &self.machines {
             let threads = machine.process.iter().flat_map(|process| &process.threads);
             let standing: Vec<_> = threads.map(|thread| thread.core.status()).collect();
             self.trace.event(self.now_us, "standing", format_args!("server {id}: {standing:?}"));
         }
+        Err(Failure::Liveness(what.into()))
     }
 
     /// The members become those of the list, and all of them know it.
@@ -194,12 +181,10 @@ impl World {
             let Some(id) = unsettled else { return Ok(()) };
             if self.now_us > end_us {
                 let standing = standings(&id);
-                self.show_standings();
-                return Err(Failure::Liveness(format!(
-                    "the members do not become those of the list of servers: server {id}: {:?}; {}",
-                    standing,
-                    roster.text()
-                )));
+                let text = roster.text();
+                return self.stuck(format!(
+                    "the members do not become those of the list of servers: server {id}: {standing:?}; {text}"
+                ));
             }
             self.step()?;
         }
@@ -212,8 +197,8 @@ impl World {
     fn heal(&mut self) {
         self.healing = true;
         self.falls += 1;
-        self.trace.event(self.now_us, "heal", format_args!("nothing goes wrong any more"));
-        self.network.weather = Weather { loss_percent: 0, double_percent: 0, late_percent: 0 };
+        self.note("heal", format_args!("nothing goes wrong any more"));
+        self.network.weather = Weather::default();
         self.mend();
         for (key, way) in self.links.mend() {
             self.schedule(1, Happening::Freed(key, way));
@@ -222,7 +207,7 @@ impl World {
             self.room(id);
             self.flip_back(id);
             let Some(machine) = self.machines.get_mut(&id) else { continue };
-            machine.disk.clear_fault();
+            machine.held.disk.clear_fault();
             machine.slow_until_us = 0;
             machine.paused_until_us = 0;
             machine.late.clear();
@@ -272,8 +257,7 @@ impl World {
             };
             // A list may still be carried out, and whoever leads anew gives everybody the whole timeout.
             if self.newest_term() == term {
-                self.show_standings();
-                return Err(Failure::Liveness(what));
+                return self.stuck(what);
             }
         }
     }
@@ -283,8 +267,7 @@ impl World {
         let end_us = self.now_us + CATCH_UP_US;
         while !self.have_all_caught_up() {
             if self.now_us > end_us {
-                self.show_standings();
-                return Err(Failure::Liveness("a server stays behind the others".into()));
+                return self.stuck("a server stays behind the others");
             }
             self.step()?;
         }
@@ -297,9 +280,9 @@ impl World {
                     history.compare_order(id, applied, tree)?;
                 }
                 if tree.digest() != tree.recomputed_digest() {
-                    let what =
-                        format!("the digest of server {id} is not that of its state in partition {of}");
-                    return Err(Violation::new(what).into());
+                    return wrong(format!(
+                        "the digest of server {id} is not that of its state in partition {of}"
+                    ));
                 }
             }
         }
@@ -331,7 +314,7 @@ impl World {
 
     /// A partition of a member.
     pub(crate) fn partition_of(&self, id: u8, partition: u8) -> &Replica {
-        let process = self.machines[&id].process.as_ref().expect("all members run in the end");
+        let process = self.process(id).expect("all members run in the end");
         &process.threads[usize::from(partition)].core
     }
 
@@ -361,19 +344,13 @@ impl World {
         outcome.met.messages_doubled = self.network.doubled;
         outcome.met.messages_late = self.network.late;
         // What is compared with a model is counted there.
-        let counted = self.clients.iter().filter(|_| checker.is_none());
-        for counts in counted.map(|client| client.counts()) {
-            outcome.answers += counts.answers;
-            outcome.events += counts.events;
-            outcome.moves += counts.moves;
-            outcome.read_only += counts.read_only;
-            outcome.calls += counts.calls;
-        }
+        let counted = self.clients.iter().filter(|_| checker.is_none()).map(|client| client.counts());
+        outcome.seen = counted.fold(outcome.seen, Add::add);
         let Counts { replies, events, updates, returned, .. } = outcome.checked;
-        outcome.answers += replies;
-        outcome.events += events;
+        outcome.seen.answers += replies;
+        outcome.seen.events += events;
+        outcome.seen.moves += returned;
         outcome.updates += updates;
-        outcome.moves += returned;
         outcome
     }
 }

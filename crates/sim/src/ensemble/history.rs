@@ -8,13 +8,11 @@
 use super::roster::{CONFIG, Roster};
 use super::workload::PROGRAM;
 use std::collections::{BTreeMap, BTreeSet};
-use stoa_check::Violation;
+use stoa_check::{Checked, Violation, wrong};
 use stoa_core::{Item, Items, Origin, Outcome};
 use stoa_group::{Entry, EntryKind};
 use stoa_tree::{Change, Observer, OpResult, Options, Tree, Update};
 use stoa_wire::{EventKind, Stat};
-
-type Checked = Result<(), Violation>;
 
 /// A znode as clients see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -241,9 +239,9 @@ impl History {
             let Some(znode) = tree.get(path) else { continue };
             let (found, wanted) = (znode.children().collect::<Vec<_>>(), self.children(path, zxid));
             if found != wanted {
-                return Err(Violation::new(format!(
+                return wrong(format!(
                     "server {server} lists {found:?} below {path}, they were created as {wanted:?}"
-                )));
+                ));
             }
         }
         Ok(())
@@ -275,7 +273,7 @@ impl History {
             return Ok(first.is_none());
         }
         let first = first.unwrap_or(0);
-        Err(Violation::new(format!("servers {first} and {server} both lead term {term}")))
+        wrong(format!("servers {first} and {server} both lead term {term}"))
     }
 
     /// The leader of the newest term.
@@ -290,10 +288,10 @@ impl History {
         if *first == entry.payload {
             return Ok(());
         }
-        Err(Violation::new(format!(
+        wrong(format!(
             "position {} of term {} is not the same for server {server} as for others",
             entry.position, entry.term
-        )))
+        ))
     }
 
     /// A server has applied an entry.
@@ -302,17 +300,17 @@ impl History {
             if first.entry == *entry {
                 return Ok(());
             }
-            return Err(Violation::new(format!(
+            return wrong(format!(
                 "server {server} applied an entry of term {} at position {}, others one of term {}",
                 entry.term, entry.position, first.entry.term
-            )));
+            ));
         }
         if entry.position != self.position() + 1 {
-            return Err(Violation::new(format!(
+            return wrong(format!(
                 "server {server} applied position {} when {} was the last",
                 entry.position,
                 self.position()
-            )));
+            ));
         }
         let before = self.zxid();
         for item in items(entry) {
@@ -340,25 +338,25 @@ impl History {
         // Who is to join an ensemble has nothing, not even the beginning.
         let committed = if position == 0 { self.entries.first() } else { committed };
         let Some(expected) = committed.map(|committed| committed.digest) else {
-            return Err(Violation::new(format!(
+            return wrong(format!(
                 "server {server} is at position {position}, only {} are known",
                 self.position()
-            )));
+            ));
         };
         if tree.digest() == expected {
             return Ok(());
         }
-        Err(Violation::new(format!(
+        wrong(format!(
             "server {server} has another state behind position {position} than the others: zxid {}",
             tree.last_zxid()
-        )))
+        ))
     }
 
     fn item(&mut self, item: &Item<'_>) -> Checked {
         if let Some(Origin { server, request }) = item.origin
             && !self.origins.insert((server, request))
         {
-            return Err(Violation::new(format!("request {request:#x} of server {server} has two outcomes")));
+            return wrong(format!("request {request:#x} of server {server} has two outcomes"));
         }
         match &item.outcome {
             Outcome::Refused(_) | Outcome::Failed(..) | Outcome::Untaken => {
@@ -370,14 +368,14 @@ impl History {
                 ran.update.iter().try_for_each(|update| self.take(update, item.origin, true))
             }
             Outcome::Seen(_) | Outcome::Step(_) | Outcome::Part(_) | Outcome::Elsewhere => {
-                Err(Violation::new("an entry of a server with one partition concerns others"))
+                wrong("an entry of a server with one partition concerns others")
             }
         }
     }
 
     /// An update is committed; `ran`: programs have added to it what they do.
     fn take(&mut self, update: &Update<'_>, origin: Option<Origin>, ran: bool) -> Checked {
-        let wrong = |what: &str| Err(Violation::new(format!("{}: {what}", update.describe())));
+        let wrong = |what: &str| wrong(format!("{}: {what}", update.describe()));
         if update.zxid != self.zxid() + 1 {
             return wrong("its zxid is not the one that follows");
         }
@@ -446,7 +444,7 @@ impl History {
     }
 
     fn check_done(&mut self, update: &Update<'_>, did: &Did) -> Checked {
-        let wrong = |what: &str| Err(Violation::new(format!("{}: {what}", update.describe())));
+        let wrong = |what: &str| wrong(format!("{}: {what}", update.describe()));
         match did {
             Did::Created { path, stat } => {
                 let owner = stat.ephemeral_owner;
@@ -500,19 +498,21 @@ impl History {
         drop(tags);
         let Some((client, write)) = found else { return Ok(()) };
         if !self.written.insert((client, write)) {
-            let what = format!("{}: write {write} of client {client} takes effect twice", update.describe());
-            return Err(Violation::new(what));
+            return wrong(format!(
+                "{}: write {write} of client {client} takes effect twice",
+                update.describe()
+            ));
         }
         // Which session it is that its contact server alone keeps, only the client says.
         let local = (write >> LIFE_BITS) << 16 | client as u64;
         let session = if update.session == 0 { local as i64 } else { update.session };
         let last = self.tags.insert(session, write);
         if last.is_some_and(|last| last >= write) {
-            return Err(Violation::new(format!(
+            return wrong(format!(
                 "{}: write {write} of client {client} takes effect after its write {}",
                 update.describe(),
                 last.unwrap_or(0)
-            )));
+            ));
         }
         Ok(())
     }

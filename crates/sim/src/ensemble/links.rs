@@ -175,7 +175,7 @@ impl World {
     fn stall_socket(&mut self, key: Key, for_us: u64) {
         let Some(Cable { server, thread, .. }) = self.links.cables.get(&key) else { return };
         let (server, thread, until_us) = (*server, *thread, self.now_us + for_us);
-        let process = self.machines.get_mut(&server).and_then(|machine| machine.process.as_mut());
+        let process = self.process_mut(server);
         let socket = process.and_then(|process| process.thread(thread).sockets.get_mut(&key));
         if let Some(socket) = socket {
             socket.stalled_until_us = until_us;
@@ -231,11 +231,7 @@ impl World {
         let address = std::net::SocketAddr::from(([10, 0, 0, client as u8 + 1], 4000));
         let accepted = self.push(server, thread, Input::Connect(key, address));
         let what = if accepted { "at" } else { "refused by" };
-        self.trace.event(
-            self.now_us,
-            "connect",
-            format_args!("client {client}: connection {key} {what} server {server}"),
-        );
+        self.note("connect", format_args!("client {client}: connection {key} {what} server {server}"));
         if !accepted {
             let after = self.rng.range(100, 5000);
             self.schedule(after, Happening::ServerGone(key));

@@ -1,14 +1,14 @@
 //! Disks that lose what they held: replaced by an empty one or by an older copy, or with a bit that has flipped. Never
 //! more at a time than the others can do without: what was promised must be on disks that are whole.
 
-use super::machine::{Machine, draw_disk};
+use super::machine::{Held, Machine, draw_disk};
 use super::process::Process;
 use super::roster::{Role, Roster};
 use super::visitor::Judges;
 use super::world::{Happening, World};
 use crate::disk_thread::choose_bit;
 use std::collections::BTreeMap;
-use stoa_core::{DiskId, KnownDisk, KnownDisks, Starts, Status};
+use stoa_core::{DiskId, KnownDisk, Status};
 use stoa_group::Restored;
 use stoa_storage::StorageError;
 use stoa_storage::faulty::FaultyDisk;
@@ -25,58 +25,19 @@ pub(super) struct Flipped {
     around: Vec<u8>,
 }
 
-/// What a disk was, with everything that its server had on it.
-#[derive(Clone)]
-pub(super) struct OlderCopy {
-    disk: FaultyDisk,
-    known: KnownDisks,
-    starts: Starts,
-    stored: Restored,
-    offered: Option<(u64, u64)>,
-    synced: u64,
-    last_batch: Option<(String, u64)>,
-}
-
 /// Whether a disk is the one that is known, and no older copy of it.
 fn is_of(known: &KnownDisk, machine: &Machine) -> bool {
-    known.id == machine.disk_id && known.start.is_none_or(|start| !machine.starts.lack(start))
+    known.id == machine.disk_id && known.start.is_none_or(|start| !machine.held.starts.lack(start))
 }
 
 /// Once in so many starts a copy is replaced by a newer one.
 const COPY_ONE_IN: u64 = 3;
 
 impl Machine {
-    fn copy(&self) -> OlderCopy {
-        OlderCopy {
-            disk: self.disk.clone(),
-            known: self.known.clone(),
-            starts: self.starts.clone(),
-            stored: self.stored.clone(),
-            offered: self.offered,
-            synced: self.synced,
-            last_batch: self.last_batch.clone(),
-        }
-    }
-
-    /// Puts an older copy of the disk in its place.
-    fn put_back(&mut self, copy: OlderCopy) {
-        let OlderCopy { disk, known, starts, stored, offered, synced, last_batch } = copy;
-        (self.disk, self.known, self.starts) = (disk, known, starts);
-        (self.stored, self.offered, self.synced) = (stored, offered, synced);
-        (self.last_batch, self.flipped) = (last_batch, None);
-    }
-
     /// Another disk, with nothing on it that is expected to be there.
     pub(super) fn replace(&mut self, disk: FaultyDisk, disk_id: DiskId) {
-        self.disk = disk;
-        self.known = KnownDisks::default();
-        self.starts = Starts::default();
-        self.copy = None;
-        self.stored = Restored::default();
-        self.flipped = None;
-        self.last_batch = None;
+        (self.held, self.copy, self.flipped) = (Held::new(disk), None, None);
         self.disk_id = disk_id;
-        self.forget_disk();
     }
 }
 
@@ -107,7 +68,7 @@ impl World {
     /// Whether a server has stored who the members are. Who has a change of them and does not know that it is committed
     /// counts with the members before.
     fn knows_members(&self, id: u8) -> bool {
-        let process = self.machines[&id].process.as_ref();
+        let process = self.process(id);
         process
             .map(Process::first)
             .is_some_and(|first| self.is_settled(&first.status()) && first.log_queue().0 == 0)
@@ -115,7 +76,7 @@ impl World {
 
     /// Whether a server runs that has nothing yet, while nobody else has lost anything.
     fn is_new(&self, id: u8) -> bool {
-        let process = self.machines[&id].process.as_ref();
+        let process = self.process(id);
         process.is_some_and(|process| process.first().history().is_none())
             && self.lost.keys().all(|lost| *lost == id)
             && self.machines.values().all(|machine| machine.flipped.is_none())
@@ -130,9 +91,9 @@ impl World {
         let Self { lost, machines, .. } = self;
         lost.retain(|id, last| {
             let machine = &machines[id];
-            let has_all = machine.process.is_some() && machine.stored.vote.committed >= *last;
+            let has_all = machine.process.is_some() && machine.held.stored.vote.committed >= *last;
             let knows = |one: &Machine, id: &u8, other: &Machine| {
-                one.known.disks().get(id).is_some_and(|known| is_of(known, other))
+                one.held.known.disks().get(id).is_some_and(|known| is_of(known, other))
             };
             let is_trusted = |voter: &u8| knows(&machines[voter], id, machine);
             !(has_all && leading.voters.iter().filter(|voter| *voter != id).all(is_trusted))
@@ -144,7 +105,7 @@ impl World {
         let disk_id = self.machines[&id].disk_id;
         let has = |known: &KnownDisk| known.id == disk_id;
         let have_met =
-            |voter: &u8| *voter == id || self.machines[voter].known.disks().get(&id).is_some_and(has);
+            |voter: &u8| *voter == id || self.machines[voter].held.known.disks().get(&id).is_some_and(has);
         // They must be able to elect without it.
         let others = leading.voters.iter().filter(|voter| **voter != id && self.knows_members(**voter));
         others_are_whole
@@ -172,7 +133,7 @@ impl World {
         let another = self.rng.one_in(COPY_ONE_IN);
         let Some(machine) = self.machines.get_mut(&id).filter(|it| it.process.is_none()) else { return };
         if machine.flipped.is_none() && (another || machine.copy.is_none()) {
-            machine.copy = Some(machine.copy());
+            machine.copy = Some(machine.held.clone());
         }
     }
 
@@ -187,7 +148,8 @@ impl World {
         let last = copy.starts.last().map_or(0, |start| start.id);
         let is_later = |known: &KnownDisk| known.start.is_some_and(|start| start.id > last);
         let know_later = self.machines.iter().filter(|(other, _)| **other != id);
-        let mut know_later = know_later.map(|(_, other)| other.known.disks().get(&id).is_some_and(is_later));
+        let mut know_later =
+            know_later.map(|(_, other)| other.held.known.disks().get(&id).is_some_and(is_later));
         if !know_later.all(|knows| knows) || self.is_new(id) || !self.may_lose(id) {
             return;
         }
@@ -195,16 +157,16 @@ impl World {
         self.crash(id, "an older copy of its disk is put back", true);
         let seed = self.rng.next_u64();
         let Some(machine) = self.machines.get_mut(&id) else { return };
-        let last = machine.stored.last().max(self.lost.get(&id).copied().unwrap_or(0));
+        let last = machine.held.stored.last().max(self.lost.get(&id).copied().unwrap_or(0));
         self.lost.insert(id, last);
         self.counts.rolled_back += 1;
-        machine.put_back(copy);
-        machine.disk.reseed(seed);
-        machine.disk.set_capacity(u64::MAX);
+        (machine.held, machine.flipped) = (copy, None);
+        machine.held.disk.reseed(seed);
+        machine.held.disk.set_capacity(u64::MAX);
         machine.is_full = false;
-        let (position, starts) = (machine.stored.last(), machine.starts.count());
+        let (position, starts) = (machine.held.stored.last(), machine.held.starts.count());
         let what = format_args!("server {id} has an older copy: up to {position} of {last}, {starts} starts");
-        self.trace.event(self.now_us, "disk", what);
+        self.note("disk", what);
     }
 
     fn replace_disk(&mut self, id: u8, is_new: bool) {
@@ -216,7 +178,7 @@ impl World {
         let disk_id = draw_disk(&mut self.rng);
         let trusting = self.settings.trusting;
         let Some(machine) = self.machines.get_mut(&id) else { return };
-        let last = machine.stored.last();
+        let last = machine.held.stored.last();
         self.lost.insert(id, last);
         self.counts.emptied += 1;
         machine.replace(disk, if trusting { machine.disk_id } else { disk_id });
@@ -224,7 +186,7 @@ impl World {
             machine.joins = joins;
             machine.names_all |= joins;
         }
-        self.trace.event(self.now_us, "disk", format_args!("server {id} has an empty one, joins {joins}"));
+        self.note("disk", format_args!("server {id} has an empty one, joins {joins}"));
     }
 
     /// A bit of what a server has stored flips. It need not notice before it starts again.
@@ -235,13 +197,13 @@ impl World {
         }
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let of_process = machine.process.as_ref().map(|process| process.log.last_batch().cloned());
-        let last_batch = of_process.unwrap_or_else(|| machine.last_batch.clone());
-        if let Some((file, bit)) = choose_bit(&mut self.rng, &mut machine.disk, last_batch.as_ref()) {
+        let last_batch = of_process.unwrap_or_else(|| machine.held.last_batch.clone());
+        if let Some((file, bit)) = choose_bit(&mut self.rng, &mut machine.held.disk, last_batch.as_ref()) {
             self.counts.flipped += 1;
-            machine.disk.flip_bit(&file, bit);
-            let around = machine.disk.around_bit(&file, bit);
+            machine.held.disk.flip_bit(&file, bit);
+            let around = machine.held.disk.around_bit(&file, bit);
             machine.flipped = Some(Flipped { file: file.clone(), bit, around });
-            self.trace.event(self.now_us, "disk", format_args!("server {id}: bit {bit} of {file} flips"));
+            self.note("disk", format_args!("server {id}: bit {bit} of {file} flips"));
             if self.rng.one_in(2) {
                 self.crash(id, "it was time", true);
             }
@@ -251,17 +213,17 @@ impl World {
     pub(super) fn flip_back(&mut self, id: u8) {
         let Some(machine) = self.machines.get_mut(&id) else { return };
         if let Some(Flipped { file, bit, around }) = machine.flipped.take() {
-            machine.disk.flip_bit_back(&file, bit, &around);
+            machine.held.disk.flip_bit_back(&file, bit, &around);
         }
     }
 
     /// A server does not start, because it has found what is wrong with its disk. Whoever looks after it
     /// gives it an empty folder; or, when too much would be lost with it, repairs it.
     pub(super) fn rot_noticed(&mut self, id: u8, error: &StorageError) {
-        self.trace.event(self.now_us, "disk", format_args!("server {id} does not start: {error}"));
+        self.note("disk", format_args!("server {id} does not start: {error}"));
         self.counts.rot_noticed += 1;
         if self.settings.trusting || self.may_lose(id) {
-            let is_new = self.machines[&id].stored == Restored::default();
+            let is_new = self.machines[&id].held.stored == Restored::default();
             self.replace_disk(id, is_new);
         } else {
             self.flip_back(id);

@@ -1,6 +1,6 @@
 //! The machines: clocks, disks, and the servers that start, work and end on them.
 
-use super::loss::{Flipped, OlderCopy};
+use super::loss::Flipped;
 use super::process::{Chunks, Input, Process, Thread, entry_at};
 use super::world::{Failure, Happening, World};
 use crate::clock::{Clock, EPOCH_MS};
@@ -9,16 +9,49 @@ use crate::recover::{Opened, recover};
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use stoa_check::{Checker, Violation};
+use stoa_check::{Checker, Violation, wrong};
 use stoa_core::{Append, Config, DiskId, KnownDisks, Recovered, Shard, Starts, TakenOver};
 use stoa_group::{Restored, Store};
 use stoa_storage::faulty::{Fault, FaultyDisk};
 use stoa_storage::{DiskErrorKind, Options, StorageError};
 
+/// A disk, with everything that its server has on it.
+#[derive(Clone)]
+pub(super) struct Held {
+    pub(super) disk: FaultyDisk,
+    /// The disks of the others, as its server has met them.
+    pub(super) known: KnownDisks,
+    /// Its server's starts.
+    pub(super) starts: Starts,
+    /// What its server was told to store, durable or not; of what was recovered only the rest counts.
+    pub(super) stored: Restored,
+    /// Where on the timeline the newest snapshot stands, and its number.
+    pub(super) offered: Option<(u64, u64)>,
+    /// The last record of which the disk has said that it has it.
+    pub(super) synced: u64,
+    /// Where the last batch of its log begins.
+    pub(super) last_batch: Option<(String, u64)>,
+}
+
+impl Held {
+    /// Nothing is expected to be on this disk.
+    pub(super) fn new(disk: FaultyDisk) -> Self {
+        Self {
+            disk,
+            known: KnownDisks::default(),
+            starts: Starts::default(),
+            stored: Restored::default(),
+            offered: None,
+            synced: 0,
+            last_batch: None,
+        }
+    }
+}
+
 /// A machine.
 pub(super) struct Machine {
     pub(super) clock: Clock,
-    pub(super) disk: FaultyDisk,
+    pub(super) held: Held,
     pub(super) process: Option<Process>,
     /// Counts its server's lives.
     pub(super) life: u64,
@@ -30,20 +63,11 @@ pub(super) struct Machine {
     pub(super) is_full: bool,
     pub(super) pending_log: Option<LogDone>,
     pub(super) pending_snapshot: Option<Input>,
-    /// What its server was told to store, durable or not; of what was recovered only the rest counts.
-    pub(super) stored: Restored,
-    /// Where on the timeline the newest snapshot stands, and its number.
-    pub(super) offered: Option<(u64, u64)>,
-    /// The last record of which the disk has said that it has it.
-    pub(super) synced: u64,
     /// It does not start by itself.
     pub(super) stays_down: bool,
-    /// The name of its disk, and the names of those of the others, as it has met them.
+    /// The name of its disk, and what that was before one of its server's starts.
     pub(super) disk_id: DiskId,
-    pub(super) known: KnownDisks,
-    /// Its server's starts, as the disk has them, and what the disk was before one of them.
-    pub(super) starts: Starts,
-    pub(super) copy: Option<OlderCopy>,
+    pub(super) copy: Option<Held>,
     /// Its settings name all servers there are.
     pub(super) names_all: bool,
     /// Since when its server has had no part in the ensemble.
@@ -51,8 +75,6 @@ pub(super) struct Machine {
     /// With an empty disk it begins with nothing, and is given everything by the others.
     pub(super) joins: bool,
     pub(super) flipped: Option<Flipped>,
-    /// Where the last batch of its log begins.
-    pub(super) last_batch: Option<(String, u64)>,
 }
 
 impl Machine {
@@ -60,7 +82,7 @@ impl Machine {
     pub(super) fn new(rng: &mut Rng, joins: bool) -> Self {
         Self {
             clock: Clock::new(rng),
-            disk: FaultyDisk::new(rng.next_u64()),
+            held: Held::new(FaultyDisk::new(rng.next_u64())),
             process: None,
             life: 0,
             paused_until_us: 0,
@@ -70,35 +92,29 @@ impl Machine {
             is_full: false,
             pending_log: None,
             pending_snapshot: None,
-            stored: Restored::default(),
-            offered: None,
-            synced: 0,
             stays_down: false,
             disk_id: draw_disk(rng),
-            known: KnownDisks::default(),
-            starts: Starts::default(),
             copy: None,
             names_all: joins,
             out_since_us: None,
             joins,
             flipped: None,
-            last_batch: None,
         }
     }
 
     /// Nothing is expected of what its disk held.
     pub(super) fn forget_disk(&mut self) {
-        self.offered = None;
-        self.synced = 0;
+        self.held.offered = None;
+        self.held.synced = 0;
     }
 
     /// What its disk has said to be durable is not.
     fn lose_last_batch(&mut self) {
-        if let Some((file, end)) = &self.last_batch
-            && let Some(mut bytes) = self.disk.take(file)
+        if let Some((file, end)) = &self.held.last_batch
+            && let Some(mut bytes) = self.held.disk.take(file)
         {
             bytes.truncate(*end as usize);
-            self.disk.put(file, &bytes);
+            self.held.disk.put(file, &bytes);
         }
     }
 
@@ -106,10 +122,10 @@ impl Machine {
     fn take_over(&mut self, append: &Append, taken: &TakenOver, chunks: &Chunks) -> Result<(), StorageError> {
         // The thread that writes snapshots is idle.
         let rest = chunks.get(1..).unwrap_or_default();
-        let sequence = take_over(&mut self.disk, append.timeline, taken, rest, EPOCH_MS)?;
+        let sequence = take_over(&mut self.held.disk, append.timeline, taken, rest, EPOCH_MS)?;
         let store = Store::decode(append.payload.clone().join());
         let mark = store.ok().and_then(|store| store.snapshot);
-        self.offered = mark.map(|mark| (mark.position, sequence));
+        self.held.offered = mark.map(|mark| (mark.position, sequence));
         Ok(())
     }
 }
@@ -123,8 +139,8 @@ impl World {
     /// The chunks of the newest snapshot of a server, if that is at this position.
     pub(super) fn snapshot_at(&mut self, id: u8, position: u64) -> Option<Chunks> {
         let machine = self.machines.get_mut(&id)?;
-        let (_, sequence) = machine.offered.filter(|(at, _)| *at == position)?;
-        read_snapshot(&mut machine.disk, sequence).map(Rc::new)
+        let (_, sequence) = machine.held.offered.filter(|(at, _)| *at == position)?;
+        read_snapshot(&mut machine.held.disk, sequence).map(Rc::new)
     }
 
     /// Lets the threads for the disk of a server do what they can.
@@ -146,15 +162,15 @@ impl World {
         let Some(process) = machine.process.as_mut().filter(|process| !process.log_busy) else { return };
         if !process.log.has_work() {
             if self.rng.one_in(30) {
-                let sealed = process.log.seal(&mut machine.disk);
+                let sealed = process.log.seal(&mut machine.held.disk);
                 self.stop_on(id, sealed);
             }
             return;
         }
-        let worked = process.log.work(&mut machine.disk);
+        let worked = process.log.work(&mut machine.held.disk);
         match &worked {
             Ok(LogDone::Refused(_)) => self.counts.out_of_room += 1,
-            Ok(LogDone::Durable(record)) => machine.synced = *record,
+            Ok(LogDone::Durable(record)) => machine.held.synced = *record,
             _ => {}
         }
         let Some(done) = self.stop_on(id, worked) else { return };
@@ -176,9 +192,9 @@ impl World {
         if !process.snapshot.has_work() {
             return;
         }
-        let worked = process.snapshot.work(&mut machine.disk, wall_ms);
+        let worked = process.snapshot.work(&mut machine.held.disk, wall_ms);
         if let Ok(SnapshotDone::Finished { sequence: Some(sequence), .. }) = &worked {
-            machine.offered = process.writing.map(|(_, position)| (position, *sequence));
+            machine.held.offered = process.writing.map(|(_, position)| (position, *sequence));
         }
         let Some(done) = self.stop_on(id, worked) else { return };
         self.snapshot_works(id, Input::Written(done));
@@ -212,19 +228,17 @@ impl World {
             && process.writing.is_none();
         let Some(append) = process.held.front().filter(|_| is_idle).cloned() else { return Ok(()) };
         let (Some(taken), Some((from, chunks))) = (&append.snapshot, &process.arrived) else {
-            return Err(Violation::new(format!("server {id} takes over a snapshot that has not come")).into());
+            return wrong(format!("server {id} takes over a snapshot that has not come"));
         };
         let (from, chunks) = (*from, Rc::clone(chunks));
         let done = machine.take_over(&append, taken, &chunks);
-        self.trace.event(
-            self.now_us,
-            "snapshot",
-            format_args!("server {id} takes over one of server {from}: {done:?}"),
-        );
+        self.note("snapshot", format_args!("server {id} takes over one of server {from}: {done:?}"));
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         match done {
             Ok(()) => self.snapshot_works(id, Input::TakenOver),
-            Err(_) if machine.disk.is_powerless() => self.crash(id, "power loss in a call to the disk", true),
+            Err(_) if machine.held.disk.is_powerless() => {
+                self.crash(id, "power loss in a call to the disk", true);
+            }
             Err(_) if machine.is_full => {
                 self.push(id, 0, Input::Log(LogDone::Refused(append.generation)));
             }
@@ -237,7 +251,7 @@ impl World {
     fn purge(&mut self, id: u8) {
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let Some(process) = &mut machine.process else { return };
-        if let Err(Stopped::PowerLoss) = process.log.purge(&mut machine.disk) {
+        if let Err(Stopped::PowerLoss) = process.log.purge(&mut machine.held.disk) {
             self.crash(id, "power loss while purging", true);
         }
     }
@@ -262,7 +276,7 @@ impl World {
     pub(super) fn end(&mut self, id: u8) {
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let Some(process) = &mut machine.process else { return };
-        let sealed = process.log.seal(&mut machine.disk);
+        let sealed = process.log.seal(&mut machine.held.disk);
         if self.stop_on(id, sealed).is_some() {
             self.crash(id, "it has stopped", false);
         }
@@ -273,14 +287,14 @@ impl World {
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let Some(process) = machine.process.take() else { return };
         if let Some(last) = process.log.last_batch() {
-            machine.last_batch = Some(last.clone());
+            machine.held.last_batch = Some(last.clone());
         }
         machine.paused_until_us = 0;
         machine.pending_log = None;
         machine.pending_snapshot = None;
-        machine.disk.clear_fault();
+        machine.held.disk.clear_fault();
         if power {
-            machine.disk.crash();
+            machine.held.disk.crash();
             if self.disks_lie {
                 machine.lose_last_batch();
             }
@@ -288,14 +302,14 @@ impl World {
         self.judges.checker.iter_mut().for_each(Checker::crashed);
         let stays_down = machine.stays_down;
         let lost = if power { ", power lost" } else { "" };
-        self.trace.event(self.now_us, "crash", format_args!("server {id}: {why}{lost}"));
+        self.note("crash", format_args!("server {id}: {why}{lost}"));
         self.hang_up_all(id);
         for sender in process.snapshots_under_way() {
             self.tell_sender(sender, id, false);
         }
         // The end of a process is noticed at once, that of a machine when nothing is heard of it.
         let within_us = if power && self.rng.one_in(2) { 1_500_000 } else { 10_000 };
-        let others: Vec<u8> = self.machines.keys().copied().filter(|other| *other != id).collect();
+        let others = self.others(id);
         for other in others {
             (0..self.partitions()).for_each(|of| self.part(id, other, of, within_us));
         }
@@ -347,21 +361,21 @@ impl World {
         let Some(machine) = self.machines.get_mut(&id).filter(|it| it.process.is_none()) else {
             return Ok(());
         };
-        let copy = copied.then(|| machine.disk.clone());
+        let copy = copied.then(|| machine.held.disk.clone());
         if fault {
-            machine.disk.fault_after(calls, Fault::PowerLoss);
+            machine.held.disk.fault_after(calls, Fault::PowerLoss);
         }
         let open = |disk: &mut FaultyDisk| recover(disk, &options, &tree_options, (id, partitions));
-        let opened = open(&mut machine.disk);
-        if machine.disk.is_powerless() {
-            machine.disk.crash();
+        let opened = open(&mut machine.held.disk);
+        if machine.held.disk.is_powerless() {
+            machine.held.disk.crash();
             self.troubled(again_us);
             self.schedule(again_us, Happening::Restart(id));
             return Ok(());
         }
         // What was armed and has not happened yet would strike a later life.
-        machine.disk.clear_fault();
-        machine.flipped.take_if(|flipped| machine.disk.bytes(&flipped.file).is_none());
+        machine.held.disk.clear_fault();
+        machine.flipped.take_if(|flipped| machine.held.disk.bytes(&flipped.file).is_none());
         let opened = match opened {
             Ok(opened) => opened,
             Err(StorageError::Disk(error)) if machine.is_full || error.kind == DiskErrorKind::Other => {
@@ -373,8 +387,7 @@ impl World {
                 return Ok(());
             }
             Err(error) => {
-                let what = format!("the folder of server {id} is whole, and was refused: {error}");
-                return Err(Violation::new(what).into());
+                return wrong(format!("the folder of server {id} is whole, and was refused: {error}"));
             }
         };
         if let Some(checker) = &mut self.judges.checker {
@@ -397,7 +410,7 @@ impl World {
         let Some(checker) = &self.judges.checker else { return Ok(()) };
         for _ in 0..3 {
             let mut damaged = whole.clone();
-            let last_batch = self.machines[&id].last_batch.as_ref();
+            let last_batch = self.machines[&id].held.last_batch.as_ref();
             let Some((file, bit)) = choose_bit(&mut self.rng, &mut damaged, last_batch) else { break };
             damaged.flip_bit(&file, bit);
             self.counts.copies += 1;
@@ -419,13 +432,13 @@ impl World {
     /// What a server has found on its disk is what it was told to store, and what was committed.
     pub(super) fn judge_recovered(&mut self, id: u8, partitions: &[Recovered]) -> Result<(), Failure> {
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
-        let wrong = |what: String| Err(Violation::new(format!("server {id} has recovered {what}")).into());
+        let wrong = |what: String| wrong(format!("server {id} has recovered {what}"));
         let Some(first) = partitions.first() else { return wrong("no partition".into()) };
         let Recovered { restored, record, .. } = first;
-        if *record < machine.synced {
-            return wrong(format!("record {record}, {} was synced", machine.synced));
+        if *record < machine.held.synced {
+            return wrong(format!("record {record}, {} was synced", machine.held.synced));
         }
-        machine.synced = *record;
+        machine.held.synced = *record;
         let base = &restored.base;
         let is_of_another = restored.history.is_some_and(|history| self.is_foreign(history.id));
         let Some(machine) = self.machines.get_mut(&id).filter(|_| !is_of_another) else { return Ok(()) };
@@ -433,7 +446,7 @@ impl World {
         if let ([whole], None) = (partitions, &self.judges.checker) {
             // What it knew to be committed when it ended nobody may have applied yet.
             for position in history.position() + 1..=base.position {
-                let Some(entry) = entry_at(&machine.stored, position) else {
+                let Some(entry) = entry_at(&machine.held.stored, position) else {
                     return wrong(format!("position {position} as committed, which it never had"));
                 };
                 history.applied(id, entry)?;
@@ -453,18 +466,15 @@ impl World {
         let Some(first) = partitions.first() else { return Ok(()) };
         let Recovered { restored, record, .. } = first;
         let base = &restored.base;
-        self.trace.event(
-            self.now_us,
-            "restart",
-            format_args!(
-                "server {id}: record {record}, position {}, {} entries, term {}",
-                base.position,
-                restored.entries.len(),
-                restored.vote.term
-            ),
+        let what = format_args!(
+            "server {id}: record {record}, position {}, {} entries, term {}",
+            base.position,
+            restored.entries.len(),
+            restored.vote.term
         );
-        machine.stored.clone_from(restored);
-        machine.offered = first.snapshot.as_ref().map(|mark| mark.position).zip(snapshot);
+        self.trace.event(self.now_us, "restart", what);
+        machine.held.stored.clone_from(restored);
+        machine.held.offered = first.snapshot.as_ref().map(|mark| mark.position).zip(snapshot);
         self.start(id, partitions, log)
     }
 
@@ -484,9 +494,7 @@ impl World {
             let (joins, disk) = (self.machines[&id].joins, self.machines[&id].disk_id);
             let config = Config { servers: servers.clone(), joins, disk, ..own };
             let Some(core) = Shard::new(config, recovered, secret, now) else {
-                return Err(
-                    Violation::new(format!("server {id} cannot go on with what its disk holds")).into()
-                );
+                return wrong(format!("server {id} cannot go on with what its disk holds"));
             };
             if self.partitions() > 1 && !self.is_of_another(id) {
                 self.judges.timelines.reached(id, partition, core.applied(), core.tree())?;
@@ -497,8 +505,8 @@ impl World {
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         machine.process = Some(Process::new(id, alone, threads, LogThread::new(log), now));
         machine.life += 1;
-        machine.starts = std::mem::take(&mut machine.starts).and(machine.life);
-        machine.known = KnownDisks::new(machine.known.disks().clone());
+        machine.held.starts = std::mem::take(&mut machine.held.starts).and(machine.life);
+        machine.held.known = KnownDisks::new(machine.held.known.disks().clone());
         machine.late.clear();
         self.counts.starts += 1;
         for of in 0..self.partitions() {
@@ -510,9 +518,23 @@ impl World {
 
     pub(super) fn room(&mut self, id: u8) {
         if let Some(machine) = self.machines.get_mut(&id) {
-            machine.disk.set_capacity(u64::MAX);
+            machine.held.disk.set_capacity(u64::MAX);
             machine.is_full = false;
         }
+    }
+
+    /// A server, if it runs.
+    pub(super) fn process(&self, id: u8) -> Option<&Process> {
+        self.machines.get(&id)?.process.as_ref()
+    }
+
+    pub(super) fn process_mut(&mut self, id: u8) -> Option<&mut Process> {
+        self.machines.get_mut(&id)?.process.as_mut()
+    }
+
+    /// All servers but one.
+    pub(super) fn others(&self, id: u8) -> Vec<u8> {
+        self.machines.keys().copied().filter(|other| *other != id).collect()
     }
 
     /// Those servers that run.

@@ -4,12 +4,10 @@ use super::trouble::Trouble;
 use std::fmt;
 use std::ops::Add;
 
-const KINDS: usize = Trouble::ALL.len();
-
 /// Counts of what has gone wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Met {
-    times: [u64; KINDS],
+    times: [u64; Trouble::COUNT],
     /// Messages between servers that were lost, ...
     pub messages_lost: u64,
     /// ... came twice, ...
@@ -49,7 +47,7 @@ impl Add for Met {
 
 impl fmt::Display for Met {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for trouble in Trouble::ALL.into_iter().filter(|trouble| self.times(*trouble) > 0) {
+        for trouble in Trouble::all().filter(|trouble| self.times(*trouble) > 0) {
             write!(f, "{trouble:?} {} times, ", self.times(trouble))?;
         }
         let Self { messages_lost, messages_doubled, messages_late, torn, .. } = self;

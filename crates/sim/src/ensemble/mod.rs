@@ -29,7 +29,8 @@ mod visitor;
 mod workload;
 mod world;
 
-pub(crate) use client::{Caller, Client, Told, USERS, Workload};
+pub use client::Tally;
+pub(crate) use client::{Caller, Client, USERS, Workload};
 pub use met::Met;
 pub(crate) use settings::{CALM, MANNERS, config};
 pub use settings::{Faults, Manners, Settings};

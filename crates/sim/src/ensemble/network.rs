@@ -28,7 +28,7 @@ struct Wire {
 }
 
 /// How messages fare.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Weather {
     pub(super) loss_percent: u32,
     pub(super) double_percent: u32,
@@ -36,6 +36,7 @@ pub(super) struct Weather {
 }
 
 /// The network between the servers.
+#[derive(Default)]
 pub(super) struct Network {
     /// By the two servers and the partition.
     links: BTreeMap<(u8, u8, u8), Wire>,
@@ -56,16 +57,7 @@ fn pair(a: u8, b: u8, partition: u8) -> (u8, u8, u8) {
 
 impl Network {
     pub(super) fn new(weather: Weather) -> Self {
-        Self {
-            links: BTreeMap::new(),
-            cuts: BTreeSet::new(),
-            weather,
-            parcels: BTreeMap::new(),
-            next_parcel: 0,
-            lost: 0,
-            doubled: 0,
-            late: 0,
-        }
+        Self { weather, ..Self::default() }
     }
 
     /// Nothing that a partition of one server sends arrives at the other any more.

@@ -42,7 +42,7 @@ impl World {
                 .as_ref()
                 .is_some_and(|process| process.threads.iter().all(|thread| thread.core.is_in_quorum()));
             // Who has no history waits for those that are to found one with it, and more names would be more to wait for.
-            if machine.stored == Restored::default() && !machine.joins {
+            if machine.held.stored == Restored::default() && !machine.joins {
                 continue;
             }
             let since_us = *machine.out_since_us.get_or_insert(now_us);

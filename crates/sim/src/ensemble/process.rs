@@ -17,7 +17,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use stoa_check::{Checker, Violation};
+use stoa_check::{Checker, Violation, wrong};
 use stoa_core::{
     Append, ConnectionId, DiskId, HistoryId, KnownDisks, Now, PeerOutput, Shard, ShardMessage,
     SnapshotOutput, Standing, Starts, StateLoader,
@@ -422,7 +422,7 @@ impl Process {
         let what = format_args!("{from} to {}: {:?}", self.id, &message[..message.len().min(60)]);
         scene.trace.detail(scene.now_us, "peer", what);
         if core.peer_message(from, message, scene.now).is_err() {
-            return Err(Violation::new(format!("server {} cannot read {from}", self.id)).into());
+            return wrong(format!("server {} cannot read {from}", self.id));
         }
         Ok(())
     }
@@ -444,8 +444,7 @@ impl Process {
                 match checker {
                     None if !goes_on => return Err(Stop::Refused),
                     Some(_) if !goes_on => {
-                        let what = "a server alone cannot go on without room in its log";
-                        return Err(Violation::new(what).into());
+                        return wrong("a server alone cannot go on without room in its log");
                     }
                     Some(checker) if first.stats().log_refusals > before => checker.refused(),
                     _ => {}
@@ -499,8 +498,7 @@ impl Process {
             // It is the only member, and a client may write into the list of servers; nobody is in that.
             let own = PeerOutput::Members { members: vec![self.id], removed: BTreeMap::new() };
             if scene.judges.checker.is_some() && output != PeerOutput::Servers && output != own {
-                let what = format!("a server alone has something for others: {output:?}");
-                return Err(Violation::new(what).into());
+                return wrong(format!("a server alone has something for others: {output:?}"));
             }
             // Only who leads appends and sends heartbeats.
             if let PeerOutput::Send { message, .. } = &output
@@ -547,8 +545,7 @@ impl Process {
     fn check_readers(&self) -> Done {
         let reads = self.first().connections().any(|(_, connection)| connection.is_read_only());
         if reads && self.first().is_in_quorum() {
-            let what = format!("server {} is in the quorum, and its clients may only read", self.id);
-            return Err(Violation::new(what).into());
+            return wrong(format!("server {} is in the quorum, and its clients may only read", self.id));
         }
         Ok(())
     }
@@ -604,7 +601,7 @@ impl Process {
         }
         let (id, thread) = (self.id, &mut self.threads[usize::from(of)]);
         let applied = thread.core.applied();
-        let wrong = |what: String| Err(Violation::new(format!("server {id} {what}")).into());
+        let wrong = |what: String| wrong(format!("server {id} {what}"));
         if applied < thread.applied {
             return wrong(format!("went from position {} to {applied}", thread.applied));
         }

@@ -2,11 +2,11 @@
 //! what it writes goes out as far as they read. A checker, if there is one, is shown all of it.
 
 use super::process::{Done, Input, Key, Process, Scene, Stop, TurnOutput};
+use crate::frames::whole;
 use crate::trace::Trace;
 use std::net::SocketAddr;
-use stoa_check::{Checker, Inbound, Inlet, Moment, Violation};
+use stoa_check::{Checker, Inbound, Inlet, Moment, wrong};
 use stoa_core::{CloseReason, ConnectionId, Output, Shard};
-use stoa_wire::next_frame;
 
 /// The server's end of one connection.
 pub(super) struct Socket {
@@ -46,8 +46,7 @@ impl Process {
         if let Some(checker) = &mut scene.judges.checker {
             let others = thread.sockets.values().filter(|socket| socket.address == address).count();
             if connected.is_ok() != (others < checker.limits().connections_per_address) {
-                let what = format!("{others} connections from {address}, another: {connected:?}");
-                return Err(Violation::new(what).into());
+                return wrong(format!("{others} connections from {address}, another: {connected:?}"));
             }
             if connected.is_ok() {
                 checker.connected(key, address.ip().to_string(), scene.now);
@@ -103,8 +102,7 @@ impl Process {
         let handled = (received - socket.received) as usize;
         socket.received = received;
         if frames.len() < handled {
-            let what = format!("{handled} frames were handled, {} came", frames.len());
-            return Err(Violation::new(what).into());
+            return wrong(format!("{handled} frames were handled, {} came", frames.len()));
         }
         let frames: Vec<Inbound> = frames.into_iter().take(handled).collect();
         if scene.trace.is_printing() {
@@ -157,7 +155,7 @@ impl Process {
         for (key, reason) in &closes {
             scene.trace.event(scene.now_us, "close", format_args!("connection {key}: {reason}"));
             if has_several && *reason == CloseReason::ClientAhead {
-                return Err(Violation::new("a client was sent away who has seen nothing that is lost").into());
+                return wrong("a client was sent away who has seen nothing that is lost");
             }
             let Some(socket) = thread.sockets.get_mut(key) else { continue };
             if let Some(checker) = &mut scene.judges.checker {
@@ -170,7 +168,11 @@ impl Process {
             for key in written {
                 let Some(socket) = thread.sockets.get_mut(&key) else { continue };
                 let output = core.output(socket.id);
-                let new = split(&output[socket.seen..])?;
+                let mut rest = Vec::new();
+                let new = whole(&mut rest, &output[socket.seen..])?;
+                if !rest.is_empty() {
+                    return wrong("output does not end with a whole frame");
+                }
                 socket.seen = output.len();
                 if scene.trace.is_printing() {
                     show("out", key, checker.shown_replies(key, &new), scene.trace, scene.now_us);
@@ -239,19 +241,4 @@ fn show(way: &str, key: Key, frames: Vec<String>, trace: &mut Trace, now_us: u64
     for shown in frames {
         trace.detail(now_us, way, format_args!("connection {key}: {shown}"));
     }
-}
-
-fn split(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Violation> {
-    let mut frames = Vec::new();
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        match next_frame(rest, usize::MAX) {
-            Ok(Some((frame, tail))) => {
-                frames.push(frame.to_vec());
-                rest = tail;
-            }
-            _ => return Err(Violation::new("output does not end with a whole frame")),
-        }
-    }
-    Ok(frames)
 }

@@ -3,7 +3,7 @@
 
 use super::roster::{CONFIG, Roster};
 use std::collections::{BTreeMap, BTreeSet};
-use stoa_check::Violation;
+use stoa_check::{Checked, wrong};
 use stoa_tree::Tree;
 
 /// How far a partition has come, and through what.
@@ -28,19 +28,13 @@ pub(crate) struct Timelines {
 
 impl Timelines {
     /// A server has come to a position of a partition.
-    pub(super) fn reached(
-        &mut self,
-        server: u8,
-        partition: u8,
-        position: u64,
-        tree: &Tree,
-    ) -> Result<(), Violation> {
+    pub(super) fn reached(&mut self, server: u8, partition: u8, position: u64, tree: &Tree) -> Checked {
         let course = self.all.entry(partition).or_default();
         let digest = tree.digest();
         if *course.digests.entry(position).or_insert(digest) != digest {
-            return Err(Violation::new(format!(
+            return wrong(format!(
                 "server {server} has another state behind position {position} of partition {partition} than others"
-            )));
+            ));
         }
         if position <= course.last {
             return Ok(());

@@ -3,6 +3,7 @@
 use super::links::Way;
 use super::process::Input;
 use super::roster::{Roster, Wish};
+use super::settings::Faults;
 use super::world::{Failure, Happening, World};
 use stoa_storage::DiskErrorKind;
 use stoa_storage::faulty::Fault;
@@ -48,27 +49,38 @@ pub enum Trouble {
 }
 
 impl Trouble {
+    /// How many kinds there are.
+    pub(super) const COUNT: usize = 17;
+
     /// All of it.
-    pub const ALL: [Self; 17] = [
-        Self::Crash,
-        Self::PowerLoss,
-        Self::DiskFull,
-        Self::SlowDisk,
-        Self::ClockJump,
-        Self::Pause,
-        Self::Cut,
-        Self::Break,
-        Self::ClientCut,
-        Self::HandOver,
-        Self::Stop,
-        Self::Empty,
-        Self::Rollback,
-        Self::Rot,
-        Self::Stall,
-        Self::LateWords,
-        Self::Move,
-    ];
+    pub fn all() -> impl Iterator<Item = Self> {
+        RATES.iter().map(|(trouble, _)| *trouble)
+    }
 }
+
+/// How often something befalls servers: the mean time between two, milliseconds.
+type Rate = fn(&Faults) -> u64;
+
+/// All of it, in its order.
+const RATES: [(Trouble, Rate); Trouble::COUNT] = [
+    (Trouble::Crash, |it| it.crash_ms),
+    (Trouble::PowerLoss, |it| it.power_loss_ms),
+    (Trouble::DiskFull, |it| it.disk_full_ms),
+    (Trouble::SlowDisk, |it| it.slow_disk_ms),
+    (Trouble::ClockJump, |it| it.clock_jump_ms),
+    (Trouble::Pause, |it| it.pause_ms),
+    (Trouble::Cut, |it| it.cut_ms),
+    (Trouble::Break, |it| it.break_ms),
+    (Trouble::ClientCut, |it| it.client_cut_ms),
+    (Trouble::HandOver, |it| it.hand_over_ms),
+    (Trouble::Stop, |it| it.stop_ms),
+    (Trouble::Empty, |it| it.empty_ms),
+    (Trouble::Rollback, |it| it.rollback_ms),
+    (Trouble::Rot, |it| it.rot_ms),
+    (Trouble::Stall, |it| it.stall_ms),
+    (Trouble::LateWords, |it| it.late_words_ms),
+    (Trouble::Move, |it| it.move_ms),
+];
 
 /// What follows from trouble goes on for so long after its end, microseconds.
 const AFTERMATH_US: u64 = 2_000_000;
@@ -84,7 +96,7 @@ const NEVER_TOLD_ONE_IN: u64 = 4;
 
 impl World {
     pub(super) fn schedule_all_trouble(&mut self) {
-        for trouble in Trouble::ALL {
+        for trouble in Trouble::all() {
             self.schedule_trouble(trouble);
         }
         if self.settings.faults.empty_ms > 0 && self.rng.one_in(2) {
@@ -99,26 +111,8 @@ impl World {
     }
 
     fn schedule_trouble(&mut self, trouble: Trouble) {
-        let faults = &self.settings.faults;
-        let mean_ms = match trouble {
-            Trouble::Crash => faults.crash_ms,
-            Trouble::PowerLoss => faults.power_loss_ms,
-            Trouble::DiskFull => faults.disk_full_ms,
-            Trouble::SlowDisk => faults.slow_disk_ms,
-            Trouble::ClockJump => faults.clock_jump_ms,
-            Trouble::Pause => faults.pause_ms,
-            Trouble::Cut => faults.cut_ms,
-            Trouble::Break => faults.break_ms,
-            Trouble::ClientCut => faults.client_cut_ms,
-            Trouble::HandOver => faults.hand_over_ms,
-            Trouble::Stop => faults.stop_ms,
-            Trouble::Empty => faults.empty_ms,
-            Trouble::Rollback => faults.rollback_ms,
-            Trouble::Rot => faults.rot_ms,
-            Trouble::Stall => faults.stall_ms,
-            Trouble::LateWords => faults.late_words_ms,
-            Trouble::Move => faults.move_ms,
-        };
+        let (_, mean_ms) = RATES[trouble as usize];
+        let mean_ms = mean_ms(&self.settings.faults);
         if mean_ms != 0 && !self.healing {
             let after = self.rng.range(1, mean_ms * 2000);
             self.schedule(after, Happening::Trouble(trouble));
@@ -138,7 +132,7 @@ impl World {
         let any = self.any_id();
         self.counts.met.count(trouble);
         let id = self.leader().filter(|_| self.rng.one_in(3)).unwrap_or(any);
-        self.trace.event(self.now_us, "trouble", format_args!("{trouble:?} of server {id}"));
+        self.note("trouble", format_args!("{trouble:?} of server {id}"));
         match trouble {
             Trouble::Crash => {
                 let power = !self.rng.one_in(3);
@@ -207,7 +201,7 @@ impl World {
             return;
         }
         let fault = if fails { Fault::Fail(DiskErrorKind::Other) } else { Fault::PowerLoss };
-        machine.disk.fault_after(calls, fault);
+        machine.held.disk.fault_after(calls, fault);
     }
 
     /// What one thread of a server says to another one is late for a while. A leader may end before its log was told of
@@ -254,7 +248,7 @@ impl World {
             return self.cut_one(id);
         }
         let for_us = self.rng.range(50_000, 3_000_000);
-        let others: Vec<u8> = self.machines.keys().copied().filter(|other| *other != id).collect();
+        let others = self.others(id);
         match self.rng.below(4) {
             0 => self.isolate(id),
             // One way only: it is heard, and hears nothing; or the other way round.
@@ -331,7 +325,7 @@ impl World {
     /// How far a running server has applied the timeline.
     #[must_use]
     pub fn applied(&self, id: u8) -> Option<u64> {
-        Some(self.machines.get(&id)?.process.as_ref()?.first().applied())
+        Some(self.process(id)?.first().applied())
     }
 
     /// Snapshots that were taken over from other servers so far.
@@ -368,7 +362,7 @@ impl World {
     /// Those who vote, as far as a running server knows.
     #[must_use]
     pub fn voters(&self, id: u8) -> Option<Vec<u8>> {
-        Some(self.machines.get(&id)?.process.as_ref()?.first().status().voters)
+        Some(self.process(id)?.first().status().voters)
     }
 
     /// A server that was felled starts.
@@ -383,7 +377,7 @@ impl World {
     pub fn lose_power_after(&mut self, id: u8, calls: u64) {
         self.troubled(1_000_000);
         if let Some(machine) = self.machines.get_mut(&id) {
-            machine.disk.fault_after(calls, Fault::PowerLoss);
+            machine.held.disk.fault_after(calls, Fault::PowerLoss);
         }
     }
 
@@ -403,7 +397,7 @@ impl World {
     pub fn fill_disk(&mut self, id: u8, room: u64, for_us: u64) {
         self.troubled(for_us);
         if let Some(machine) = self.machines.get_mut(&id) {
-            machine.disk.set_capacity(machine.disk.used() + room);
+            machine.held.disk.set_capacity(machine.held.disk.used() + room);
             machine.is_full = true;
         }
         self.schedule(for_us, Happening::Room(id));
@@ -420,7 +414,7 @@ impl World {
 
     /// Nothing arrives at or from a server any more, before [`World::mend`].
     pub fn isolate(&mut self, id: u8) {
-        let others: Vec<u8> = self.machines.keys().copied().filter(|other| *other != id).collect();
+        let others = self.others(id);
         for other in others {
             self.cut(id, other);
             self.cut(other, id);

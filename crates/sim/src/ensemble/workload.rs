@@ -2,11 +2,12 @@
 //! history.
 
 use super::check::{Answered, WatchKind, Watching};
-use super::client::{Caller, Told, Workload};
+use super::client::{Caller, Workload};
 use super::history::{LIFE_BITS, tag};
 use super::roster::Wish;
 use super::settings::SUPER;
 use super::visitor::Judges;
+use stoa_check::Checked;
 use stoa_wire::{
     ErrorCode, MultiHeader, OPEN_ACL, Opcode, Reader, ReplyHeader, WatcherEvent, request::encode,
 };
@@ -291,7 +292,7 @@ impl Workload for Tagged {
         self.last_write = Some(caller.last_xid());
     }
 
-    fn welcomed(&mut self, caller: &mut Caller<Question>, judges: &mut Judges, is_new: bool) -> Told {
+    fn welcomed(&mut self, caller: &mut Caller<Question>, judges: &mut Judges, is_new: bool) -> Checked {
         if caller.manners.local_sessions && is_new {
             self.writes = ((self.writes >> LIFE_BITS) + 1) << LIFE_BITS;
         }
@@ -304,7 +305,7 @@ impl Workload for Tagged {
         Ok(())
     }
 
-    fn expired(&mut self, caller: &mut Caller<Question>, judges: &mut Judges, session: i64) -> Told {
+    fn expired(&mut self, caller: &mut Caller<Question>, judges: &mut Judges, session: i64) -> Checked {
         // What its contact server alone keeps ends with that server, and nobody else knows it.
         let may_be_local = caller.manners.local_sessions && !self.is_global;
         if may_be_local || caller.servers == 1 || caller.manners.reconfig_one_in > 0 {
@@ -333,13 +334,13 @@ impl Workload for Tagged {
         judges: &mut Judges,
         zxid: i64,
         event: &WatcherEvent<'_>,
-    ) -> Told {
+    ) -> Checked {
         judges.horizon.seen(zxid);
         let noted = self.watches.event(zxid, event, &judges.history);
         noted.map_err(|violation| caller.wrong(&violation.to_string()))
     }
 
-    fn shown(&mut self, caller: &Caller<Question>, judges: &mut Judges, zxid: i64) -> Told {
+    fn shown(&mut self, caller: &Caller<Question>, judges: &mut Judges, zxid: i64) -> Checked {
         judges.horizon.seen(zxid);
         let checked = self.watches.reply(zxid, &judges.history);
         checked.map_err(|violation| caller.wrong(&violation.to_string()))
@@ -352,7 +353,7 @@ impl Workload for Tagged {
         asked: Question,
         header: ReplyHeader,
         reader: &mut Reader<'_>,
-    ) -> Told {
+    ) -> Checked {
         let (session, only_reads, history) = (caller.session(), caller.only_reads, &judges.history);
         self.is_global |= history.is_global(session, header.zxid);
         let (client, body) = (caller.index, reader.rest());

@@ -1,6 +1,6 @@
 //! The world of an ensemble: time, machines, the network, clients. One seed decides everything.
 
-use super::client::Client;
+use super::client::{Client, Tally};
 use super::disaster::Backup;
 use super::links::{Links, Passing, Way};
 use super::loss::Lost;
@@ -51,14 +51,8 @@ impl From<Violation> for Failure {
 pub struct Outcome {
     /// Equal runs have equal fingerprints.
     pub fingerprint: u64,
-    /// Answers that clients got, each compared.
-    pub answers: u64,
-    /// Watch events that clients got.
-    pub events: u64,
-    /// Sessions that came to another connection.
-    pub moves: u64,
-    /// Connections to servers that only read.
-    pub read_only: u64,
+    /// What clients have seen.
+    pub seen: Tally,
     /// Committed updates.
     pub updates: u64,
     /// Refusals that stand in the timeline.
@@ -77,8 +71,6 @@ pub struct Outcome {
     pub reconfigs: u64,
     /// Subtrees that were moved.
     pub placed: u64,
-    /// Calls that programs have carried out.
-    pub calls: u64,
     /// Days on which a majority was lost for good, and one server went on alone.
     pub recoveries: u64,
     /// Disks that were replaced by an empty one.
@@ -103,8 +95,8 @@ pub struct Outcome {
 
 summed! {
     Outcome {
-        answers, events, moves, read_only, updates, refusals, terms, starts, snapshots, taken_over, out_of_room, reconfigs,
-        placed, calls, recoveries, emptied, rolled_back, flipped, rot_noticed, copies, copies_refused, checked, met, lasted_us,
+        seen, updates, refusals, terms, starts, snapshots, taken_over, out_of_room, reconfigs,
+        placed, recoveries, emptied, rolled_back, flipped, rot_noticed, copies, copies_refused, checked, met, lasted_us,
     }
     fingerprint: 0,
 }
@@ -113,20 +105,20 @@ impl fmt::Display for Outcome {
     /// Those of which there are some.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = [
-            (self.answers, "answers"),
-            (self.events, "events"),
+            (self.seen.answers, "answers"),
+            (self.seen.events, "events"),
             (self.updates, "updates"),
             (self.refusals, "refusals"),
             (self.terms, "terms"),
             (self.starts, "starts"),
             (self.snapshots, "snapshots"),
-            (self.moves, "sessions moved"),
-            (self.read_only, "read-only connections"),
+            (self.seen.moves, "sessions moved"),
+            (self.seen.read_only, "read-only connections"),
             (self.taken_over, "snapshots taken over"),
             (self.out_of_room, "times no room"),
             (self.reconfigs, "changes of the list of servers"),
             (self.placed, "subtrees moved"),
-            (self.calls, "calls of programs"),
+            (self.seen.calls, "calls of programs"),
             (self.recoveries, "times recovered from one folder"),
             (self.emptied, "disks lost"),
             (self.rolled_back, "older copies of disks put back"),
@@ -354,7 +346,7 @@ impl World {
     }
 
     /// Lives through everything that comes before the end.
-    pub(super) fn live(&mut self) -> Result<(), Failure> {
+    pub(crate) fn live(&mut self) -> Result<(), Failure> {
         let end_us = self.now_us + self.settings.lasts_us;
         let requests = |world: &Self| world.clients.iter().map(|client| client.requests()).sum::<u64>();
         let enough = requests(self) + self.settings.requests;
@@ -388,6 +380,11 @@ impl World {
         self.handle(event)
     }
 
+    /// Something has happened.
+    pub(super) fn note(&mut self, who: &str, what: fmt::Arguments<'_>) {
+        self.trace.event(self.now_us, who, what);
+    }
+
     pub(super) fn schedule(&mut self, after_us: u64, event: Happening) {
         self.schedule_at(self.now_us + after_us, event);
     }
@@ -410,7 +407,7 @@ impl World {
 
     /// Hands something to a thread of a server, if that runs.
     pub(super) fn push(&mut self, id: u8, of: u8, input: Input) -> bool {
-        let process = self.machines.get_mut(&id).and_then(|machine| machine.process.as_mut());
+        let process = self.process_mut(id);
         let Some(process) = process else { return false };
         process.push(of, input);
         let after = self.rng.below(150);
@@ -418,8 +415,9 @@ impl World {
         true
     }
 
-    fn is_life(&self, id: u8, life: u64) -> bool {
-        self.machines.get(&id).is_some_and(|machine| machine.life == life && machine.process.is_some())
+    /// The machine of a server that is in this life.
+    fn in_life(&mut self, id: u8, life: u64) -> Option<&mut Machine> {
+        self.machines.get_mut(&id).filter(|machine| machine.life == life && machine.process.is_some())
     }
 
     fn handle(&mut self, event: Happening) -> Result<(), Failure> {
@@ -432,24 +430,20 @@ impl World {
             Happening::ServerGone(key) => self.pass_on(key, Passing::Gone)?,
             Happening::Freed(key, way) => self.freed(key, way)?,
             Happening::Turn(id, of) => {
-                let process = self.machines.get_mut(&id).and_then(|machine| machine.process.as_mut());
-                let thread = process.map(|process| &mut process.threads[usize::from(of)]);
-                if thread.and_then(|it| it.turn_at.take_if(|at| *at == self.now_us)).is_some() {
+                let now_us = self.now_us;
+                let thread = self.process_mut(id).map(|process| process.thread(of));
+                if thread.and_then(|it| it.turn_at.take_if(|at| *at == now_us)).is_some() {
                     self.turn(id, of)?;
                 }
             }
             Happening::Word(id, life, from, to) => self.word_arrives(id, life, (from, to)),
             Happening::LogDone(id, life) => {
-                if self.is_life(id, life)
-                    && let Some(done) = self.machines.get_mut(&id).and_then(|it| it.pending_log.take())
-                {
+                if let Some(done) = self.in_life(id, life).and_then(|it| it.pending_log.take()) {
                     self.push(id, 0, Input::Log(done));
                 }
             }
             Happening::SnapshotDone(id, life) => {
-                if self.is_life(id, life)
-                    && let Some(done) = self.machines.get_mut(&id).and_then(|it| it.pending_snapshot.take())
-                {
+                if let Some(done) = self.in_life(id, life).and_then(|it| it.pending_snapshot.take()) {
                     self.snapshot_done(id, done);
                 }
             }
@@ -457,17 +451,17 @@ impl World {
             Happening::Meet(a, b, of) => self.meet(a, b, of)?,
             Happening::Break(a, b, of) => self.part(a, b, of, 20_000),
             Happening::Lost(id, life, peer, of) => {
-                if self.is_life(id, life) {
+                if self.in_life(id, life).is_some() {
                     self.push(id, of, Input::PeerLost(peer));
                 }
             }
             Happening::Sent(id, life, to, arrived) => {
-                if self.is_life(id, life) {
+                if self.in_life(id, life).is_some() {
                     self.push(id, 0, Input::SnapshotSent(to, arrived));
                 }
             }
             Happening::End(id, life) => {
-                if self.is_life(id, life) && !self.healing {
+                if self.in_life(id, life).is_some() && !self.healing {
                     self.crash(id, "its log was not told", false);
                 }
             }
@@ -495,8 +489,8 @@ impl World {
             judges: &mut self.judges,
             trace: &mut self.trace,
             rng: &mut self.rng,
-            stored: &mut machine.stored,
-            known: &mut machine.known,
+            stored: &mut machine.held.stored,
+            known: &mut machine.held.known,
             now,
             now_us: self.now_us,
             spoke: &mut self.spoke,
@@ -583,8 +577,7 @@ impl World {
                 PeerOutput::Snapshot { to, position, message } => {
                     let chunks = self.snapshot_at(id, position);
                     let is_up = self.network.is_up(id, to, of);
-                    self.trace.event(
-                        self.now_us,
+                    self.note(
                         "snapshot",
                         format_args!("server {id} sends {to} that of {position}: {}", chunks.is_some()),
                     );
@@ -630,7 +623,7 @@ impl World {
 
     /// What one thread of a server has said arrives at another one, unless it is late for a while.
     fn word_arrives(&mut self, id: u8, life: u64, between: (u8, u8)) {
-        if !self.is_life(id, life) {
+        if self.in_life(id, life).is_none() {
             return;
         }
         let late_until_us = self.machines[&id].late.get(&between).copied().unwrap_or(0);
@@ -661,7 +654,7 @@ impl World {
 
     /// Whether a server runs, and wants a partition of its to be connected to the other one.
     fn is_open(&self, id: u8, to: u8, of: u8) -> bool {
-        let process = self.machines.get(&id).and_then(|machine| machine.process.as_ref());
+        let process = self.process(id);
         process.is_some_and(|it| it.threads[usize::from(of)].circle.servers.contains(&to))
     }
 
@@ -679,7 +672,7 @@ impl World {
 
     /// A server has something new to say to all others.
     pub(super) fn meet_all(&mut self, id: u8) {
-        let others: Vec<u8> = self.machines.keys().copied().filter(|other| *other != id).collect();
+        let others = self.others(id);
         for of in 0..self.partitions() {
             for other in &others {
                 let after = self.rng.range(500, 20_000);
@@ -690,7 +683,7 @@ impl World {
 
     /// What a server that runs says of its history.
     pub(super) fn standing(&self, id: u8) -> Standing {
-        let process = self.machines.get(&id).and_then(|machine| machine.process.as_ref());
+        let process = self.process(id);
         process.map_or(Standing::New, |process| process.first().standing())
     }
 
@@ -730,7 +723,7 @@ impl World {
             Ok(false) => {}
             Ok(true) => {
                 for (id, peer) in [(a, b), (b, a)] {
-                    let shown = self.machines.get(&peer).map(|it| (it.disk_id, it.starts.clone()));
+                    let shown = self.machines.get(&peer).map(|it| (it.disk_id, it.held.starts.clone()));
                     let (disk, starts) = shown.unwrap_or_default();
                     self.push(id, of, Input::PeerConnected(peer, disk, starts));
                 }

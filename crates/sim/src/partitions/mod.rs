@@ -64,7 +64,8 @@ impl Run {
             self.board = Rc::new(Board::new(&self.plan, self.world.come_so_far()));
             self.witnesses_come();
         }
-        let Self { world, board, .. } = self;
+        let Self { mut world, board, .. } = self;
+        world.live()?;
         world.finish_with(|world| verdict::compare(world, &board))
     }
 }

@@ -4,15 +4,9 @@ use super::board::Board;
 use super::witness::programs;
 use crate::ensemble::World;
 use std::collections::BTreeSet;
-use stoa_check::Violation;
+use stoa_check::{Checked, wrong};
 use stoa_core::Placement;
 use stoa_tree::Tree;
-
-type Checked = Result<(), Violation>;
-
-fn wrong<T>(what: impl Into<String>) -> Result<T, Violation> {
-    Err(Violation::new(what))
-}
 
 /// The members' states.
 struct Verdict<'a> {

@@ -5,10 +5,10 @@ pub(super) mod programs;
 use super::board::{Board, Known};
 use crate::ensemble::roster::Wish;
 use crate::ensemble::settings::SUPER;
-use crate::ensemble::{Caller, Judges, Told, Workload};
+use crate::ensemble::{Caller, Judges, Workload};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use stoa_check::Violation;
+use stoa_check::{Checked, Violation, wrong};
 use stoa_wire::{
     MultiHeader, MultiResult, MultiResults, OPEN_ACL, Opcode, Reader, ReplyHeader, Stat, WatcherEvent,
     request::encode,
@@ -235,7 +235,7 @@ impl Witness {
     }
 
     /// What it has asked for was done.
-    fn done(&mut self, asker: &mut Asker, errand: &Errand, reader: &mut Reader<'_>) -> Result<(), Violation> {
+    fn done(&mut self, asker: &mut Asker, errand: &Errand, reader: &mut Reader<'_>) -> Checked {
         let broken = |_| Violation::new("a reply cannot be read");
         match *errand {
             Errand::Get { index, .. } | Errand::Synced { index, .. } => {
@@ -244,10 +244,10 @@ impl Witness {
                 if let Errand::Synced { floor, .. } = *errand
                     && version < floor
                 {
-                    return Err(Violation::new(format!(
+                    return wrong(format!(
                         "a read of {} behind a sync is of version {version}, after {floor} was acknowledged",
                         self.board.path(index)
-                    )));
+                    ));
                 }
                 self.has_seen(asker, index, version, "read")?;
                 let news = known.iter().find(|(index, version)| {
@@ -279,7 +279,7 @@ impl Witness {
             Errand::FailingGroup => {
                 let results = MultiResults::decode(reader).map_err(broken)?;
                 if results.iter().any(|result| matches!(result, MultiResult::DataSet { .. })) {
-                    return Err(Violation::new("a multi that must fail did not"));
+                    return wrong("a multi that must fail did not");
                 }
             }
             _ => {}
@@ -288,14 +288,14 @@ impl Witness {
     }
 
     /// The client is shown a version of a znode.
-    fn has_seen(&mut self, asker: &Asker, index: usize, version: i32, how: &str) -> Result<(), Violation> {
+    fn has_seen(&mut self, asker: &Asker, index: usize, version: i32, how: &str) -> Checked {
         let known = self.known.get(&index).copied().unwrap_or(0);
         if version < known {
-            return Err(Violation::new(format!(
+            return wrong(format!(
                 "version {version} of {} was {how} by session {:#x}, which knows of version {known}",
                 self.board.path(index),
                 asker.session()
-            )));
+            ));
         }
         if self.board.is_group(index) {
             for member in self.board.group() {
@@ -306,13 +306,13 @@ impl Witness {
     }
 
     /// The client knows that a version of a znode exists, so an event must have told it if it watches.
-    fn learn(&mut self, asker: &Asker, index: usize, version: i32) -> Result<(), Violation> {
+    fn learn(&mut self, asker: &Asker, index: usize, version: i32) -> Checked {
         if let Some(watched) = self.watched.get(&index).filter(|watched| **watched < version) {
-            return Err(Violation::new(format!(
+            return wrong(format!(
                 "session {:#x} watches znode {index} at version {watched}, and was shown what follows \
                  version {version} before any event",
                 asker.session()
-            )));
+            ));
         }
         let known = self.known.entry(index).or_insert(version);
         *known = version.max(*known);
@@ -366,7 +366,7 @@ impl Workload for Witness {
         }
     }
 
-    fn welcomed(&mut self, _: &mut Asker, _: &mut Judges, _: bool) -> Told {
+    fn welcomed(&mut self, _: &mut Asker, _: &mut Judges, _: bool) -> Checked {
         self.has_come = true;
         Ok(())
     }
@@ -386,7 +386,7 @@ impl Workload for Witness {
         self.leave_programs(asker);
     }
 
-    fn told(&mut self, asker: &Asker, _: &mut Judges, _: i64, event: &WatcherEvent<'_>) -> Told {
+    fn told(&mut self, asker: &Asker, _: &mut Judges, _: i64, event: &WatcherEvent<'_>) -> Checked {
         if let Some(index) = self.board.index(event.path) {
             self.watched.remove(&index);
         }
@@ -400,7 +400,7 @@ impl Workload for Witness {
         errand: Errand,
         header: ReplyHeader,
         reader: &mut Reader<'_>,
-    ) -> Told {
+    ) -> Checked {
         if header.zxid > 0 {
             self.last_zxid = header.zxid;
         }

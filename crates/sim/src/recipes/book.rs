@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use stoa_check::{Checked, wrong};
 use stoa_client::recipes::Cached;
 use stoa_tree::Tree;
 
 use super::plan::Play;
-use stoa_check::Violation;
 
 /// All of them live below it.
 pub(super) const ROOT: &str = "/recipes";
@@ -146,18 +146,18 @@ impl Book {
     }
 
     /// Looks whether what was written into the book is true of the history as it is now.
-    pub(super) fn check(&mut self, is_closed: impl Fn(i64) -> bool) -> Result<(), Violation> {
+    pub(super) fn check(&mut self, is_closed: impl Fn(i64) -> bool) -> Checked {
         for Claim { sessions, alive_max, what } in std::mem::take(&mut self.claims) {
             let alive: Vec<_> = sessions.iter().filter(|session| !is_closed(**session)).collect();
             if alive.len() > alive_max {
-                return Err(Violation::new(format!("{what}: sessions {alive:x?}")));
+                return wrong(format!("{what}: sessions {alive:x?}"));
             }
         }
         for holdings in self.holdings.values_mut() {
             holdings.retain(|holding| !is_closed(holding.session));
         }
         self.ghosts_go(|of| of.is_err_and(&is_closed));
-        self.violations.pop().map_or(Ok(()), |what| Err(Violation::new(what)))
+        self.violations.pop().map_or(Ok(()), wrong)
     }
 
     /// Somebody was told that it holds something, of which so many may.
@@ -353,7 +353,7 @@ impl Book {
     }
 
     /// The end: nothing is under way, and sessions that nobody speaks for are over.
-    pub(super) fn audit(&mut self, play: Play, tree: &Tree) -> Result<(), Violation> {
+    pub(super) fn audit(&mut self, play: Play, tree: &Tree) -> Checked {
         for directory in [LOCK, ELECTION, MEETING, GROUP, COUNTER] {
             nobody_in(tree, directory)?;
         }
@@ -370,7 +370,7 @@ impl Book {
         }
     }
 
-    fn audit_counter(&self, tree: &Tree) -> Result<(), Violation> {
+    fn audit_counter(&self, tree: &Tree) -> Checked {
         let data = tree.get(COUNTER).and_then(|znode| znode.data()).unwrap_or(b"0");
         let number: u64 =
             std::str::from_utf8(data).ok().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
@@ -379,36 +379,32 @@ impl Book {
             return Ok(());
         }
         let uncertain = self.sums_uncertain;
-        Err(Violation::new(format!("{sure} were added, and {uncertain} perhaps: the counter is {number}")))
+        wrong(format!("{sure} were added, and {uncertain} perhaps: the counter is {number}"))
     }
 
-    fn audit_queue(&self, tree: &Tree) -> Result<(), Violation> {
+    fn audit_queue(&self, tree: &Tree) -> Checked {
         let items = format!("{QUEUE}/items");
         let names: Vec<_> = tree.get(&items).into_iter().flat_map(|znode| znode.children()).collect();
         let mut left = BTreeSet::new();
         for name in names {
             let znode = tree.get(&format!("{items}/{name}"));
             let element = znode.and_then(|znode| read_element(znode.data()?));
-            let Some(element) = element else { return Err(Violation::new("there is an element of nobody")) };
+            let Some(element) = element else { return wrong("there is an element of nobody") };
             if self.taken.contains(&element) || !left.insert(element) {
-                return Err(Violation::new(format!(
-                    "element {element} is in the queue, and was taken, or is twice"
-                )));
+                return wrong(format!("element {element} is in the queue, and was taken, or is twice"));
             }
         }
         let missing: Vec<_> =
             self.put_for_sure.iter().filter(|it| !self.taken.contains(it) && !left.contains(it)).collect();
         if missing.len() as u64 > self.takes_uncertain {
             let uncertain = self.takes_uncertain;
-            return Err(Violation::new(format!(
-                "elements {missing:?} are lost; {uncertain} takes are uncertain"
-            )));
+            return wrong(format!("elements {missing:?} are lost; {uncertain} takes are uncertain"));
         }
         Ok(())
     }
 
-    fn audit_copy(&self, tree: &Tree) -> Result<(), Violation> {
-        let Some(copy) = &self.copy else { return Err(Violation::new("there is no copy")) };
+    fn audit_copy(&self, tree: &Tree) -> Checked {
+        let Some(copy) = &self.copy else { return wrong("there is no copy") };
         let mut expected = BTreeSet::new();
         let mut due: Vec<String> = tree.get(DATA).map(|_| DATA.to_owned()).into_iter().collect();
         while let Some(path) = due.pop() {
@@ -417,7 +413,7 @@ impl Book {
         }
         let paths: BTreeSet<_> = copy.iter().map(|(path, _)| path.clone()).collect();
         if paths != expected {
-            return Err(Violation::new(format!("the copy has {paths:?}, the service {expected:?}")));
+            return wrong(format!("the copy has {paths:?}, the service {expected:?}"));
         }
         let differs = copy.iter().find(|(path, cached)| {
             let znode = tree.get(path);
@@ -426,15 +422,15 @@ impl Book {
                 (stat.czxid, stat.mzxid, data) != (cached.stat.czxid, cached.stat.mzxid, &cached.data)
             })
         });
-        differs.map_or(Ok(()), |(path, _)| Err(Violation::new(format!("the copy has another {path}"))))
+        differs.map_or(Ok(()), |(path, _)| wrong(format!("the copy has another {path}")))
     }
 }
 
 /// All who wait or hold something have given it back, or were deleted with their sessions.
-fn nobody_in(tree: &Tree, directory: &str) -> Result<(), Violation> {
+fn nobody_in(tree: &Tree, directory: &str) -> Checked {
     match tree.get(directory).and_then(|znode| znode.children().next().map(str::to_owned)) {
         None => Ok(()),
-        Some(name) => Err(Violation::new(format!("nobody holds {directory} or waits, and {name} is there"))),
+        Some(name) => wrong(format!("nobody holds {directory} or waits, and {name} is there")),
     }
 }
 

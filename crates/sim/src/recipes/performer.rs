@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use stoa_check::{Checked, Violation};
 use stoa_client_core::{Chroot, Output, Protocol, Settings as Protocols, State};
 
 use super::book::{self, Book};
@@ -10,10 +11,9 @@ use super::parts::Part;
 use super::plan::RecipePlan;
 use super::service::Simulated;
 use crate::ensemble::{Act, Judges, Visitor};
+use crate::frames::REPLY_BYTES_MAX;
 use crate::rng::Rng;
-use stoa_check::Violation;
 
-const REPLY_BYTES_MAX: usize = 16 << 20;
 /// How often a process looks after itself, microseconds.
 const STEP_US: u64 = 4000;
 /// Once in so many steps it loses its connection, ...
@@ -24,9 +24,6 @@ const PAUSE_ONE_IN: u64 = 2000;
 const PAUSE_OF_HOLDER_ONE_IN: u64 = 80;
 /// ... it ends, and another one begins.
 const DEATH_ONE_IN: u64 = 3000;
-
-/// Says whether a session has ended in the committed history.
-type IsClosed<'a> = &'a dyn Fn(i64) -> bool;
 
 /// A process.
 pub(super) struct Performer {
@@ -132,7 +129,7 @@ impl Performer {
     }
 
     /// Carries everything between the tasks and the connection until nothing moves any more.
-    fn pump(&mut self, now_us: u64, is_closed: IsClosed<'_>, acts: &mut Vec<Act>) -> Result<(), Violation> {
+    fn pump(&mut self, now_us: u64, judges: &Judges, acts: &mut Vec<Act>) -> Checked {
         loop {
             let made = std::mem::take(&mut self.client.desk().made);
             let spawned = std::mem::take(&mut self.client.desk().spawned);
@@ -159,7 +156,7 @@ impl Performer {
         if !self.executor.has(self.part) {
             book.busy.remove(&self.index);
         }
-        book.check(is_closed)?;
+        book.check(|session| judges.is_closed(session))?;
         let output = std::mem::take(self.protocol.output());
         if !output.is_empty() && self.is_connected {
             acts.push(Act::Send(output));
@@ -221,8 +218,8 @@ fn protocol(rng: &mut Rng, plan: &RecipePlan) -> Protocol {
     })
 }
 
-impl Performer {
-    fn wake_up(&mut self, now_us: u64, is_closed: IsClosed<'_>) -> Result<(Vec<Act>, u64), Violation> {
+impl Visitor for Performer {
+    fn wake(&mut self, judges: &mut Judges, now_us: u64) -> Result<(Vec<Act>, u64), Violation> {
         if now_us < self.paused_until_us {
             return Ok((Vec::new(), self.paused_until_us - now_us));
         }
@@ -237,12 +234,12 @@ impl Performer {
         if now_us < self.paused_until_us {
             return Ok((acts, self.paused_until_us - now_us));
         }
-        self.pump(now_us, is_closed, &mut acts)?;
+        self.pump(now_us, judges, &mut acts)?;
         let due_us = self.client.desk().tick(now_us).unwrap_or(u64::MAX);
         Ok((acts, due_us.saturating_sub(now_us).clamp(1, STEP_US)))
     }
 
-    fn hear(&mut self, bytes: &[u8], now_us: u64, is_closed: IsClosed<'_>) -> Result<Vec<Act>, Violation> {
+    fn receive(&mut self, bytes: &[u8], judges: &mut Judges, now_us: u64) -> Result<Vec<Act>, Violation> {
         if now_us < self.paused_until_us {
             self.inbox.push(Some(bytes.to_vec()));
             return Ok(Vec::new());
@@ -250,18 +247,8 @@ impl Performer {
         let mut acts = self.take_late(now_us);
         self.client.desk().tick(now_us);
         acts.extend(self.take(bytes, now_us));
-        self.pump(now_us, is_closed, &mut acts)?;
+        self.pump(now_us, judges, &mut acts)?;
         Ok(acts)
-    }
-}
-
-impl Visitor for Performer {
-    fn wake(&mut self, judges: &mut Judges, now_us: u64) -> Result<(Vec<Act>, u64), Violation> {
-        self.wake_up(now_us, &|session| judges.is_closed(session))
-    }
-
-    fn receive(&mut self, bytes: &[u8], judges: &mut Judges, now_us: u64) -> Result<Vec<Act>, Violation> {
-        self.hear(bytes, now_us, &|session| judges.is_closed(session))
     }
 
     fn gone(&mut self) {

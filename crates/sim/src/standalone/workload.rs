@@ -1,7 +1,9 @@
 //! Requests, drawn at random over a tree small enough that they meet.
 
-use crate::ensemble::{Caller, Judges, Manners, Told, USERS, Workload};
+use crate::ensemble::{Caller, Judges, Manners, USERS, Workload};
 use crate::rng::Rng;
+use std::sync::LazyLock;
+use stoa_check::Checked;
 use stoa_wire::{
     Acl, ErrorCode, MultiHeader, OPEN_ACL, Opcode, READ_ACL, Reader, ReplyHeader, WatcherEvent, perms, put,
     request::encode,
@@ -29,6 +31,9 @@ pub(super) const SUPER_USER: &str = "super:test";
 
 const BUILT_IN: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 const INVALID: [&str; 9] = ["", "a", "/a/", "//", "/a//b", "/a/./b", "/..", "/a\u{1}b", "/a\0b"];
+
+/// The ids of the users in an ACL.
+static USER_IDS: LazyLock<[String; USERS.len()]> = LazyLock::new(|| USERS.map(stoa_core::digest_id));
 
 /// What a client remembers of the answers that it got, and asks by.
 #[derive(Debug, Default)]
@@ -104,7 +109,7 @@ impl Workload for Random {
         (opcode, body)
     }
 
-    fn welcomed(&mut self, caller: &mut Caller<i32>, _: &mut Judges, is_new: bool) -> Told {
+    fn welcomed(&mut self, caller: &mut Caller<i32>, _: &mut Judges, is_new: bool) -> Checked {
         if !is_new && !caller.rng.one_in(3) {
             let ask = self.draws(&caller.manners, &mut caller.rng).set_watches();
             Self::send(caller, ask);
@@ -114,12 +119,12 @@ impl Workload for Random {
 
     fn forget(&mut self, _: &mut Caller<i32>) {}
 
-    fn told(&mut self, _: &Caller<i32>, _: &mut Judges, zxid: i64, _: &WatcherEvent<'_>) -> Told {
+    fn told(&mut self, _: &Caller<i32>, _: &mut Judges, zxid: i64, _: &WatcherEvent<'_>) -> Checked {
         self.zxid = if zxid > 0 { zxid } else { self.zxid };
         Ok(())
     }
 
-    fn shown(&mut self, _: &Caller<i32>, _: &mut Judges, zxid: i64) -> Told {
+    fn shown(&mut self, _: &Caller<i32>, _: &mut Judges, zxid: i64) -> Checked {
         self.zxid = if zxid > 0 { zxid } else { self.zxid };
         Ok(())
     }
@@ -131,7 +136,7 @@ impl Workload for Random {
         opcode: i32,
         header: ReplyHeader,
         reader: &mut Reader<'_>,
-    ) -> Told {
+    ) -> Checked {
         if header.err == 0 && matches!(opcode, 1 | 15 | 19 | 21) {
             self.note_created(reader.str().unwrap_or_default());
         }
@@ -172,7 +177,7 @@ impl Draws<'_> {
                 let path = self.guarded_path();
                 let acl = self.acl(&path);
                 let version = self.version();
-                acl.with(|list| encode::set_acl(&mut out, &path, list, version));
+                encode::set_acl(&mut out, &path, &acl, version);
                 Opcode::SetAcl
             }
             7 => return self.multi(),
@@ -283,26 +288,25 @@ impl Draws<'_> {
         Some((0..len).map(|at| fill.wrapping_add(at as u8)).collect())
     }
 
-    fn acl(&mut self, path: &str) -> OwnedAcl {
+    fn acl(&mut self, path: &str) -> Vec<Acl<'static>> {
         if !path.starts_with("/c/") || self.rng.percent(50) {
-            return OwnedAcl(OPEN_ACL.iter().map(OwnedEntry::of).collect());
+            return OPEN_ACL.to_vec();
         }
         let perms = if self.rng.percent(70) { perms::ALL } else { self.rng.below(32) as i32 };
-        let entry = |scheme: &str, id: &str| OwnedEntry { perms, scheme: scheme.into(), id: id.into() };
-        let user = stoa_core::digest_id(USERS[self.rng.index(USERS.len())]);
-        let list = match self.rng.below(12) {
-            0..=2 => vec![entry("digest", &user)],
+        let entry = |scheme, id| Acl { perms, scheme, id };
+        let user = self.rng.pick(&*USER_IDS).as_str();
+        match self.rng.below(12) {
+            0..=2 => vec![entry("digest", user)],
             3 => vec![entry("auth", "")],
             4 => vec![entry("world", "anyone"), entry("world", "anyone")],
             5 => vec![entry("ip", "10.0.0.1")],
-            6 => vec![entry("ip", "10.0.0.0/30"), entry("digest", &user)],
-            7 => READ_ACL.iter().map(OwnedEntry::of).collect(),
+            6 => vec![entry("ip", "10.0.0.0/30"), entry("digest", user)],
+            7 => READ_ACL.to_vec(),
             8 => vec![entry("world", "nobody")],
             9 => vec![entry("digest", "no-colon")],
             10 => Vec::new(),
             _ => vec![entry("unheard-of", "x")],
-        };
-        OwnedAcl(list)
+        }
     }
 
     fn create(&mut self, out: &mut Vec<u8>, opcode: Opcode) -> Opcode {
@@ -321,7 +325,7 @@ impl Draws<'_> {
         }
         let data = self.data();
         let acl = self.acl(&path);
-        acl.with(|list| encode::create(out, &path, data.as_deref(), list, flags, ttl_ms));
+        encode::create(out, &path, data.as_deref(), &acl, flags, ttl_ms);
         opcode
     }
 
@@ -463,27 +467,5 @@ impl Draws<'_> {
             _ => ask.opcode = *self.rng.pick(&[1, 4, 14, 21, 22, 101, 105, 106]),
         }
         ask
-    }
-}
-
-struct OwnedEntry {
-    perms: i32,
-    scheme: String,
-    id: String,
-}
-
-impl OwnedEntry {
-    fn of(acl: &Acl<'_>) -> Self {
-        Self { perms: acl.perms, scheme: acl.scheme.into(), id: acl.id.into() }
-    }
-}
-
-struct OwnedAcl(Vec<OwnedEntry>);
-
-impl OwnedAcl {
-    fn with(&self, use_it: impl FnOnce(&[Acl<'_>])) {
-        let list: Vec<Acl<'_>> =
-            self.0.iter().map(|OwnedEntry { perms, scheme, id }| Acl { perms: *perms, scheme, id }).collect();
-        use_it(&list);
     }
 }

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use stoa_check::{Checked, Violation, wrong};
 use stoa_tree::Tree;
 use stoa_wire::{Opcode, Reader, Stat, request::encode};
 
 use super::{Asker, EPHEMERAL, Errand, NO_NODE, NODE_EXISTS, SEQUENTIAL, Witness, create, get};
 use crate::partitions::board::Board;
-use stoa_check::Violation;
 
 const SYSTEM_ERROR: i32 = -1;
 const SESSION_EXPIRED: i32 = -112;
@@ -171,7 +171,7 @@ impl Witness {
     }
 
     /// It is told of a change.
-    pub(super) fn told_of(&mut self, asker: &Asker, path: &str) -> Result<(), Violation> {
+    pub(super) fn told_of(&mut self, asker: &Asker, path: &str) -> Checked {
         if path.ends_with("/silent") {
             return Err(asker.wrong(&format!("is told of {path}, which a program has suppressed")));
         }
@@ -238,7 +238,7 @@ impl Witness {
         job: Job,
         err: i32,
         reader: &mut Reader<'_>,
-    ) -> Result<(), Violation> {
+    ) -> Checked {
         match err {
             0 => self.programs_did(asker, job, reader),
             SYSTEM_ERROR if job == Job::Toil => Ok(()),
@@ -260,12 +260,7 @@ impl Witness {
         }
     }
 
-    fn programs_did(
-        &mut self,
-        asker: &mut Asker,
-        job: Job,
-        reader: &mut Reader<'_>,
-    ) -> Result<(), Violation> {
+    fn programs_did(&mut self, asker: &mut Asker, job: Job, reader: &mut Reader<'_>) -> Checked {
         let board = Rc::clone(&self.board);
         let broken = |_| Violation::new("what a program has answered cannot be read");
         match job {
@@ -337,10 +332,7 @@ fn number(data: Option<&[u8]>) -> Option<i32> {
 }
 
 /// Each call was carried out once, in the end, and each change reacted to. `tree` is where a znode lives.
-pub(in crate::partitions) fn check<'t>(
-    board: &Board,
-    tree: impl Fn(&str) -> &'t Tree,
-) -> Result<(), Violation> {
+pub(in crate::partitions) fn check<'t>(board: &Board, tree: impl Fn(&str) -> &'t Tree) -> Checked {
     if !board.is_founded.get() {
         return Ok(());
     }
@@ -350,10 +342,10 @@ pub(in crate::partitions) fn check<'t>(
         // What nobody has set yet has no data, or empty data, as it was made.
         let data = |path: &str| tree(&group).get(path).map(|znode| znode.data().unwrap_or_default());
         if data(&group) != data(&format!("{group}/twin")) {
-            return Err(Violation::new(format!("a program has not reacted to a change of {group}")));
+            return wrong(format!("a program has not reacted to a change of {group}"));
         }
         let tree = tree(top);
-        let wrong = |what: String| Err(Violation::new(format!("below {top} {what}")));
+        let wrong = |what: String| wrong(format!("below {top} {what}"));
         let znode = |name: &str| {
             let znode = tree.get(&format!("{top}/{name}"));
             znode.map(|znode| (znode.stat().version, znode.data().unwrap_or_default()))
@@ -386,8 +378,8 @@ pub(in crate::partitions) fn check<'t>(
     Ok(())
 }
 
-fn check_queue(books: &Books, at: usize, tree: &Tree, queue: &str) -> Result<(), Violation> {
-    let wrong = |what: String| Err(Violation::new(format!("{queue}: {what}")));
+fn check_queue(books: &Books, at: usize, tree: &Tree, queue: &str) -> Checked {
+    let wrong = |what: String| wrong(format!("{queue}: {what}"));
     let mut seen = BTreeSet::new();
     let children = tree.get(queue).into_iter().flat_map(|queue| queue.children());
     let left = children.filter_map(|name| {
