@@ -18,7 +18,7 @@ pub(super) const SOURCES: [&str; 5] = [
 ];
 
 /// What is copied, files and folders. All else that these crates depend on is used where it is.
-const COPIED: [&str; 14] = [
+const COPIED: [&str; 16] = [
     "crates/check/Cargo.toml",
     "crates/check/src",
     "crates/client/Cargo.toml",
