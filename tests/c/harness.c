@@ -64,7 +64,8 @@ static bool serves(const struct server *server) {
     return strstr(answer, "Mode:") != NULL;
 }
 
-void server_create(struct server *server) {
+void server_create(struct server *server, const char *command) {
+    server->command = command;
     server->port = free_port();
     strcpy(server->directory, "/tmp/stoa-c-XXXXXX");
     if (mkdtemp(server->directory) == NULL)
@@ -76,10 +77,10 @@ static void become_server(const struct server *server) {
     static char command[COMMAND_SIZE];
     char *words[WORDS_MAX + 1];
     int count = 0;
-    const char *given = getenv("SERVER_COMMAND");
+    const char *given = getenv(server->command);
     char output[PATH_SIZE];
     if (given == NULL) {
-        fprintf(stderr, "SERVER_COMMAND is not set; run `cargo xtask c`\n");
+        fprintf(stderr, "%s is not set; run `cargo xtask c`\n", server->command);
         _exit(2);
     }
     snprintf(command, sizeof command, "%s --port %d --data-dir %s/data", given, server->port,
@@ -142,14 +143,30 @@ void note_event(zhandle_t *handle, int type, int state, const char *path, void *
     pthread_mutex_unlock(&events->mutex);
 }
 
-void session_resume(struct session *session, const struct server *server, const clientid_t *id) {
+static void begin(struct session *session, const struct server *server, const clientid_t *id,
+                  const char *shown) {
     char address[64];
     struct events empty = EVENTS_EMPTY;
     snprintf(address, sizeof address, "127.0.0.1:%d", server->port);
     session->events = empty;
+#ifdef HAVE_OPENSSL_H
+    session->handle = zookeeper_init_ssl(address, shown, note_event, SESSION_MS, id, &session->events, 0);
+#else
+    (void)shown;
     session->handle = zookeeper_init(address, note_event, SESSION_MS, id, &session->events, 0);
+#endif
     if (session->handle == NULL)
         die("zookeeper_init");
+}
+
+#ifdef HAVE_OPENSSL_H
+void session_begin_tls(struct session *session, const struct server *server, const char *shown) {
+    begin(session, server, NULL, shown);
+}
+#endif
+
+void session_resume(struct session *session, const struct server *server, const clientid_t *id) {
+    begin(session, server, id, "authority.pem");
 }
 
 void session_open(struct session *session, const struct server *server) {

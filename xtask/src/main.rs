@@ -3,6 +3,7 @@
 
 mod against;
 mod arguments;
+mod c_client;
 mod fuzz;
 mod peer;
 mod planted;
@@ -39,7 +40,7 @@ cargo xtask COMMAND
   java [MAVEN OPTIONS]        our tests with the Apache client and Curator
   upstream [MAVEN OPTIONS]    ZooKeeper's and Curator's own tests
   go [GO TEST OPTIONS]        the Go client
-  c                           the C client
+  c                           the C client, as Debian packages it and with TLS
   kill [--rounds N]           kill -9 under load, N times
   programs [--long] [PYTEST OPTIONS]
                               Kafka, Patroni and Curator with an ensemble whose doors are locked
@@ -126,7 +127,7 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
         "go" => report.step("go", || suites::go(against, &arguments.rest())),
         "c" => {
             arguments.finish()?;
-            report.step("c", || suites::c(against));
+            report.step("c", || c_client::run(against));
         }
         "oracle" => report.step("oracle", || suites::oracle(&arguments.rest())),
         "settings" => report.step("settings", || suites::settings(&arguments.rest())),
@@ -197,18 +198,18 @@ fn everything(report: &mut Report) {
     report.step("kazoo", || suites::kazoo(Against::Stoa, &[]));
     report.step("java", || suites::java(Against::Stoa, &[]));
     report.step("go", || suites::go(Against::Stoa, &[]));
-    report.step("c", || suites::c(Against::Stoa));
+    report.step("c", || c_client::run(Against::Stoa));
     report.step("oracle", || suites::oracle(&oracle_options(1)));
     report.step("kill", || suites::kill(Against::Stoa, KILL_ROUNDS, &[]));
     for server in 1..=3 {
         report.step("go through an ensemble", || suites::go(Against::Ensemble(server), &[]));
-        report.step("c through an ensemble", || suites::c(Against::Ensemble(server)));
+        report.step("c through an ensemble", || c_client::run(Against::Ensemble(server)));
     }
     report.step("kazoo with partitions", || suites::kazoo(Against::Divided(PARTITIONS), &[]));
     report.step("java with partitions", || suites::java_with_partitions(PARTITIONS));
     report.step("programs", || suites::programs(Arguments::new([])));
     report.step("go with partitions", || suites::go(Against::Divided(PARTITIONS), &[]));
-    report.step("c with partitions", || suites::c(Against::Divided(PARTITIONS)));
+    report.step("c with partitions", || c_client::run(Against::Divided(PARTITIONS)));
     report.step("oracle with partitions", || suites::oracle(&oracle_options(PARTITIONS)));
     report.step("ensemble", || suites::ensemble(&[]));
     report.step("tls", || suites::tls(&[]));

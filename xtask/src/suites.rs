@@ -10,7 +10,7 @@ use crate::tally::{self, Tally};
 use crate::{peer, python, run, workspace};
 
 /// How the suites find the server: a command line to which they add `--port` and `--data-dir`.
-const SERVER_COMMAND: &str = "SERVER_COMMAND";
+pub(crate) const SERVER_COMMAND: &str = "SERVER_COMMAND";
 
 /// The same for a suite that starts an ensemble: it adds the path of a server's configuration.
 const MEMBER_COMMAND: &str = "MEMBER_COMMAND";
@@ -43,7 +43,7 @@ const GO_LIMIT: Duration = Duration::from_secs(300);
 const TLS_LIMIT: Duration = Duration::from_secs(600);
 const SASL_LIMIT: Duration = Duration::from_secs(600);
 const AUDIT_LIMIT: Duration = Duration::from_secs(600);
-const C_LIMIT: Duration = Duration::from_secs(120);
+const CHECKER_LIMIT: Duration = Duration::from_secs(120);
 const PROGRAMS_LIMIT: Duration = Duration::from_secs(900);
 const APT_LIMIT: Duration = Duration::from_secs(300);
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
@@ -120,43 +120,6 @@ pub(crate) fn go(against: Against, more: &[String]) -> Result<Tally, String> {
         .env(SERVER_COMMAND, against.command(&peer::config())?);
     let outcome = run::run(&mut go, GO_LIMIT)?;
     Ok(tally::go(&outcome.output).judged(outcome.succeeded()))
-}
-
-/// The C client, as Debian packages it.
-pub(crate) fn c(against: Against) -> Result<Tally, String> {
-    against.prepare()?;
-    install_c_client()?;
-    let directory = workspace::target().join("c");
-    std::fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-    let program = directory.join("client");
-    let mut sources: Vec<_> = std::fs::read_dir(workspace::suite("c"))
-        .map_err(|error| format!("tests/c: {error}"))?
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
-        .collect();
-    sources.sort();
-    let mut compiler = Command::new("cc");
-    compiler
-        .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-DTHREADED", "-o"])
-        .arg(&program)
-        .args(sources)
-        .args(["-lzookeeper_mt", "-lpthread"]);
-    run::must(&mut compiler, C_LIMIT)?;
-    let mut tests = Command::new(&program);
-    tests
-        .current_dir(&directory)
-        .env(SERVER_COMMAND, against.command(&peer::config())?)
-        .env("SERVER_NAME", against.name());
-    let outcome = run::run(&mut tests, C_LIMIT)?;
-    Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
-}
-
-fn install_c_client() -> Result<(), String> {
-    if Path::new("/usr/include/zookeeper/zookeeper.h").exists() {
-        return Ok(());
-    }
-    install("the C client", "libzookeeper-mt-dev")
 }
 
 /// Installs a Debian package.
@@ -237,7 +200,7 @@ pub(crate) fn kill(against: Against, rounds: u64, more: &[String]) -> Result<Tal
         .args(["-m", "pytest", "-p", "no:cacheprovider", "--color", "no", "--quiet"])
         .arg(workspace::suite("kill"))
         .current_dir(workspace::target());
-    let checked = run::run(&mut checker, C_LIMIT)?;
+    let checked = run::run(&mut checker, CHECKER_LIMIT)?;
     let mut sum = tally::plain(&checked.output).judged(checked.succeeded());
     let mut program = python::command()?;
     program
@@ -336,7 +299,7 @@ fn pytest(python: &mut Command, suite: &str, more: &[String], limit: Duration) -
 }
 
 /// Installs the Debian package of each command that there is not.
-fn install_missing(commands: &[(&str, &str)]) -> Result<(), String> {
+pub(crate) fn install_missing(commands: &[(&str, &str)]) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Debian has what only root needs where others do not look.
     let folders: Vec<_> =
