@@ -61,6 +61,7 @@ alarms! {
     a_lost_event_is_found: EventIsLost in "calm",
     an_ephemeral_that_outlives_its_session_is_found: EphemeralOutlivesSession in "churn",
     a_snapshot_that_claims_too_much_is_found: SnapshotClaimsTooMuch in "crashes",
+    a_snapshot_before_all_is_applied_is_found: SnapshotBeforeItsTurn in "crashes",
     what_is_applied_before_it_is_committed_is_found: AppliedBeforeCommitted in "network",
     a_refusal_beside_the_timeline_is_found: RefusedBesideTimeline in "calm",
     requests_that_are_asked_again_at_once_are_found: AskedAgainAtOnce in "network",
