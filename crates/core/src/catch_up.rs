@@ -1,9 +1,8 @@
 //! Clients that come back, and wait until their server has come as far as they have been shown. How it finds out:
 //! `replica/catch_up.rs`.
 
-use crate::connection::ConnectionId;
-use alloc::boxed::Box;
 use alloc::vec::Vec;
+use stoa_front::ConnectionId;
 use stoa_wire::Timestamp;
 
 /// At the first partition: who has come back, and waits for what may have been shown elsewhere. Their first frames
@@ -20,16 +19,4 @@ pub(crate) struct Returning {
     pub(crate) next: Vec<ConnectionId>,
     /// When there are so many of them, those that are gone are forgotten.
     pub(crate) forget_at: usize,
-}
-
-/// Whether all partitions here have what a client was shown before it came, as the first one knows it.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) enum Came {
-    /// Nobody has asked.
-    #[default]
-    New,
-    /// It waits for that, with its first frame.
-    Waits(Box<[u8]>),
-    /// They have.
-    CaughtUp,
 }

@@ -1,9 +1,9 @@
 //! What the driver decides once.
 
-use crate::auth::Authentication;
 use crate::membership::Membership;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
+use stoa_front::{Authentication, Limits};
 use stoa_partition::{ProgramLimits, Stopwatch};
 
 /// Settings of a server's logic.
@@ -100,36 +100,20 @@ impl Config {
             seeds,
         }
     }
-}
 
-/// Bounds on what clients can make the server hold.
-#[derive(Debug, Clone)]
-pub struct Limits {
-    /// Longest frame from a client (`jute.maxbuffer`), bytes.
-    pub frame_bytes: usize,
-    /// A longer frame, up to this length, is skipped and answered with an error; beyond it the
-    /// connection is closed. Bytes.
-    pub frame_skip_bytes: usize,
-    /// Connections in all; 0 is no limit.
-    pub connections: usize,
-    /// Connections from one address; 0 is no limit.
-    pub connections_per_address: usize,
-    /// Requests under way in all; above it nothing more is read.
-    pub outstanding: usize,
-    /// Requests under way of one connection; above it nothing more is read from it.
-    pub outstanding_per_connection: usize,
-    /// Bytes of requests that wait on one connection; above it nothing more is read from it.
-    pub queued_bytes_per_connection: usize,
-    /// Bytes of log entries under way, and of what waits for a leader; above it nothing more is read.
-    pub log_queue_bytes: usize,
-    /// Bytes waiting to be sent on one connection above which nothing more is read from it.
-    pub output_pause_bytes: usize,
-    /// Bytes waiting to be sent on one connection above which it is closed.
-    pub output_close_bytes: usize,
-    /// Time that a connection may take for its handshake, milliseconds.
-    pub handshake_ms: u32,
-    /// What is applied in one turn, between what others want: an update costs 1, a client that is answered 8.
-    pub turn_cost: usize,
+    /// How the front of this thread works.
+    pub(crate) fn front(&self) -> stoa_front::Config {
+        stoa_front::Config {
+            partition: self.partition,
+            partitions: self.partitions,
+            tick_ms: self.tick_ms,
+            session_timeout_min_ms: self.session_timeout_min_ms,
+            patience_ms: u64::from(self.heartbeat_ms) * u64::from(self.election_heartbeats),
+            authentication: self.authentication.clone(),
+            direct_secret: self.direct_secret,
+            limits: self.limits.clone(),
+        }
+    }
 }
 
 impl Default for Config {
@@ -161,25 +145,6 @@ impl Default for Config {
             limits: Limits::default(),
             programs: ProgramLimits::default(),
             stopwatch: Stopwatch::default(),
-        }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            frame_bytes: 0xf_ffff,
-            frame_skip_bytes: 64 << 20,
-            connections: 0,
-            connections_per_address: 60,
-            outstanding: 16_384,
-            outstanding_per_connection: 2048,
-            queued_bytes_per_connection: 4 << 20,
-            log_queue_bytes: 64 << 20,
-            output_pause_bytes: 1 << 20,
-            output_close_bytes: 128 << 20,
-            handshake_ms: 10_000,
-            turn_cost: 4096,
         }
     }
 }

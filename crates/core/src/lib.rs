@@ -25,30 +25,18 @@
 #![cfg_attr(not(test), no_std)]
 extern crate alloc;
 
-mod aliases;
-mod audit;
-mod audited;
-mod auth;
 mod catch_up;
 mod config;
-mod connection;
 mod controller;
 mod coordination;
-mod delivered_zxid;
-mod frame;
-mod front;
-mod gather;
 mod liveness;
 mod local;
 mod membership;
 mod moves;
 mod peer;
-mod pipelined;
 mod read_only;
 mod remote_client;
 mod replica;
-mod route;
-mod sasl;
 mod session;
 mod session_table;
 mod shard;
@@ -57,26 +45,26 @@ mod side;
 mod snapshot;
 mod stats;
 mod status;
+mod thread_front;
 
-pub use audit::{AuditEvent, AuditOperation, AuditResult};
-pub use auth::{Authentication, DigestAlgorithm, by_address, digest_id};
-pub use config::{Config, Limits};
-pub use connection::{CloseReason, ConnectError, Connection, ConnectionId, Output};
+pub use config::Config;
 pub use controller::{MoveError, RecentMove};
 pub use coordination::{Decision, Prepared, Quiesced, Step, StepKind};
-pub use front::FrontStats;
 pub use membership::reconfigured;
 pub use moves::Moved;
-pub use pipelined::{Next, Pipelined};
 pub use replica::Replica;
-pub use sasl::{SaslStep, SaslToken};
 pub use session::{LiveSession, Scope};
 pub use shard::Shard;
-pub use shard_message::{Attached, LeftWatch, ShardMessage, ToClient, ToPartition};
+pub use shard_message::ShardMessage;
 pub use snapshot::SnapshotOutput;
 pub use stats::{OpStats, Stats, Watchers};
 pub use status::{Role, Status};
 pub use stoa_extension::Limits as CallLimits;
+pub use stoa_front::{
+    Attached, AuditEvent, AuditOperation, AuditResult, Authentication, CloseReason, ConnectError, Connection,
+    ConnectionId, DigestAlgorithm, FrontMessage, FrontStats, LeftWatch, Limits, Next, Output, Pipelined,
+    SaslStep, SaslToken, ToClient, ToPartition, by_address, digest_id,
+};
 pub use stoa_group::{History, HistoryId, Mark, Pieces};
 pub use stoa_partition::{
     FAILURE_PATH, GoesOn, Histogram, Item, Items, Now, Outcome, Part, ProgramLimits, ProgramStats,

@@ -1,7 +1,7 @@
 //! What is kept of local sessions. How they begin, become global ones and end: `replica/local.rs`.
 
-use crate::connection::ConnectionId;
 use alloc::collections::BTreeSet;
+use stoa_front::ConnectionId;
 
 /// What a server knows of its local sessions besides [`crate::session::Sessions`].
 #[derive(Default)]

@@ -10,9 +10,6 @@ use core::net::Ipv6Addr;
 use stoa_timeline::Wanted;
 use stoa_wire::Reconfig;
 
-/// Where the list of servers is.
-pub(crate) const CONFIG_PATH: &str = "/zookeeper/config";
-
 /// Its sessions would own what looks like TTL znodes to ZooKeeper's clients, so it may not be one of a list where
 /// there are such.
 pub(crate) const NONE_WITH_TTL: u8 = u8::MAX;

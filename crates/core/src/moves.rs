@@ -1,9 +1,9 @@
 //! What is known of subtrees that move, and of the watches that go with them. How a move goes: `replica/moves.rs`.
 
-use crate::shard_message::LeftWatch;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
+use stoa_front::LeftWatch;
 use stoa_placement::MoveRefusal;
 use stoa_timeline::EntryId;
 

@@ -1,7 +1,7 @@
 //! What a server keeps of clients that it only reads for. What it does for them: `replica/read_only.rs`.
 
-use crate::connection::{CloseReason, ConnectionId};
 use alloc::collections::BTreeMap;
+use stoa_front::{CloseReason, ConnectionId};
 use stoa_partition::Now;
 use stoa_wire::PASSWORD_LEN;
 

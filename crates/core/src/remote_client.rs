@@ -1,51 +1,9 @@
 //! Clients of this server's threads, as a partition knows them. What they ask: `replica/remote_client.rs`.
 
-use crate::catch_up::Came;
-use crate::connection::{Connection, ConnectionId};
-use crate::shard_message::ToClient;
 use alloc::collections::BTreeSet;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use stoa_partition::After;
-use stoa_wire::Timestamp;
-
-/// What a connection is when its client is connected to a front.
-#[derive(Debug)]
-pub(crate) struct RemoteClient {
-    pub(crate) front: u8,
-    /// Its name there.
-    pub(crate) client: ConnectionId,
-    /// What its client has seen.
-    pub(crate) seen: Timestamp,
-    /// Where on the first partition's timeline its session came to it.
-    pub(crate) since: u64,
-    /// By what is known of sessions after so many changes, it speaks for its own.
-    pub(crate) known_at: Option<u64>,
-    /// What it has seen was added to what the partition's entries rest on, the last time that this was begun anew.
-    pub(crate) rests_at: Option<u64>,
-    /// Whoever leads this partition knows that, now and later.
-    pub(crate) is_known: bool,
-    /// The version of the table by which its requests come here.
-    pub(crate) placed: u64,
-    /// Whether the front knows that it has a session.
-    pub(crate) is_told: bool,
-    /// The last zxid that its client was told, here or elsewhere, when it came.
-    pub(crate) last_zxid: i64,
-    /// At the first partition: whether it has been caught up with.
-    pub(crate) came: Came,
-    /// A write that was pipelined was given back, and all are that follow, until one is not pipelined.
-    pub(crate) gives_back: bool,
-    /// What it asks just now was pipelined.
-    pub(crate) is_pipelined: bool,
-}
-
-impl RemoteClient {
-    /// Its client has seen that.
-    pub(crate) fn has_seen(&mut self, seen: &Timestamp) {
-        self.seen.merge(seen);
-        self.rests_at = None;
-    }
-}
+use stoa_front::{Connection, ConnectionId, ToClient};
 
 /// Something for a client of a front.
 pub(crate) enum ForClient {
@@ -55,17 +13,6 @@ pub(crate) enum ForClient {
         client: ConnectionId,
         remote: ConnectionId,
     },
-}
-
-impl Connection {
-    /// What its next request rests on.
-    pub(crate) fn after(&self) -> After {
-        self.remote.as_ref().map_or_else(After::default, |remote| After {
-            since: remote.since,
-            placed: remote.placed,
-            seen: remote.seen.clone(),
-        })
-    }
 }
 
 /// The remote clients.

@@ -29,14 +29,7 @@ mod snapshot;
 mod status;
 
 use self::parts::{Applied, Clients, Leading, Servers, SessionKeeping};
-use crate::audit::{AuditEvent, is_audited};
-use crate::auth;
 use crate::config::Config;
-use crate::connection::{
-    CloseReason, ConnectError, Connection, ConnectionId, Connections, Output, Phase, Slot,
-};
-use crate::frame::Frame;
-use crate::sasl::SaslToken;
 use crate::session::LiveSession;
 use crate::shard_message::ShardMessage;
 use crate::stats::Stats;
@@ -45,6 +38,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
 use core::net::SocketAddr;
+use stoa_front::{
+    AuditEvent, CloseReason, ConnectError, Connection, ConnectionId, Connections, Frame, Output, Phase,
+    SaslToken, Slot, by_address, is_audited,
+};
 use stoa_group::Entry;
 use stoa_partition::{Now, Recovered, State};
 use stoa_timeline::{Append, Timeline};
@@ -129,7 +126,8 @@ impl Replica {
             now,
             warnings: VecDeque::new(),
         };
-        server.clients.connections.audit.is_on = server.config.authentication.is_audited;
+        let is_audited = server.config.authentication.is_audited;
+        server.clients.connections.set_audited(is_audited);
         server.load_programs();
         server.tell_growth();
         server.pump();
@@ -145,7 +143,7 @@ impl Replica {
         let admitted = self.clients.connections.admit(&self.config.limits, peer, now);
         let id = admitted.inspect_err(|_| self.stats.connections_rejected += 1)?;
         if let Some(connection) = self.clients.connections.get_mut(id) {
-            connection.identities.push(auth::by_address(peer.ip()));
+            connection.identities.push(by_address(peer.ip()));
         }
         self.clients
             .handshakes
@@ -176,10 +174,10 @@ impl Replica {
             if rest.is_empty() {
                 break;
             }
-            if congested || is_saturated(connection, &self.config) {
+            if congested || connection.is_saturated(&self.config.limits) {
                 connection.input.paused = true;
                 if congested {
-                    self.clients.connections.congested.push_back(id);
+                    self.clients.connections.push_congested(id);
                 }
                 break;
             }
@@ -306,11 +304,11 @@ impl Replica {
     }
 
     pub(crate) fn poll_audit(&mut self) -> Option<AuditEvent> {
-        self.clients.connections.audit.events.pop_front()
+        self.clients.connections.poll_audit()
     }
 
     pub(crate) fn poll_sasl(&mut self) -> Option<SaslToken> {
-        self.clients.connections.sasl.pop_front()
+        self.clients.connections.poll_sasl()
     }
 
     /// Something that an operator should know: a soft quota that is exceeded, a call of a program that failed.
@@ -436,7 +434,7 @@ impl Replica {
 
     /// Whether a connection waits for the timeline.
     fn has_asked(&self, id: ConnectionId) -> bool {
-        let queue = self.clients.connections.get(id).map(|connection| &connection.queue.slots);
+        let queue = self.clients.connections.get(id).map(Connection::slots);
         let is_asked = |slot: &Slot| matches!(slot, Slot::Write { .. } | Slot::Answer { .. });
         queue.is_some_and(|queue| queue.iter().any(is_asked))
     }
@@ -467,7 +465,7 @@ impl Replica {
         }
         self.stats.latency(opcode, latency_us, 1);
         let now_us = self.now.mono_us;
-        if self.clients.connections.audit.is_on && is_audited(opcode) {
+        if self.clients.connections.is_audited() && is_audited(opcode) {
             self.clients.connections.audit_reply(id, xid, err, body);
         }
         if self.clients.connections.get(id).is_none_or(|connection| connection.phase == Phase::Closing) {
@@ -482,10 +480,7 @@ impl Replica {
         let bytes = output.len() - start;
         self.stats.sent(bytes);
         if let Some(connection) = self.clients.connections.get_mut(id) {
-            connection.traffic.sent += 1;
-            connection.output.answers += 1;
-            connection.traffic.last_zxid = zxid;
-            connection.traffic.replied(latency_us, 1, now_us);
+            connection.answered(zxid, latency_us, now_us);
         }
         self.check_output(id);
     }
@@ -501,14 +496,10 @@ impl Replica {
     /// Ends a connection; what has been written so far may still be sent.
     pub(crate) fn close(&mut self, id: ConnectionId, reason: CloseReason) {
         let Some(connection) = self.clients.connections.get_mut(id) else { return };
-        if connection.phase == Phase::Closing {
-            return;
-        }
         let held_up = connection.is_held_up(&self.config.limits);
-        let phase = core::mem::replace(&mut connection.phase, Phase::Closing);
+        let Some(phase) = connection.close(reason) else { return };
         let session = connection.session;
         self.sessions.local.forget(connection.mode.opening, id);
-        connection.close_reason = Some(reason);
         if !matches!(reason, CloseReason::SessionClosed | CloseReason::Operator) {
             self.stats.connections_dropped += 1;
         }
@@ -549,7 +540,7 @@ impl Replica {
     /// Whether the server as a whole has as much under way as it may.
     fn is_congested(&self) -> bool {
         let limits = &self.config.limits;
-        self.clients.connections.outstanding >= limits.outstanding
+        self.clients.connections.outstanding() >= limits.outstanding
             || self.applied.partition.queued_bytes() + self.timeline.asked_bytes() >= limits.log_queue_bytes
     }
 
@@ -560,11 +551,11 @@ impl Replica {
         else {
             return;
         };
-        if is_saturated(connection, &self.config) {
+        if connection.is_saturated(&self.config.limits) {
             return;
         }
         if self.is_congested() {
-            self.clients.connections.congested.push_back(id);
+            self.clients.connections.push_congested(id);
             return;
         }
         let Some(connection) = self.clients.connections.get_mut(id) else { return };
@@ -575,8 +566,8 @@ impl Replica {
 
     /// Lets the connections go on that were stopped when the server had too much under way.
     pub(crate) fn resume_congested(&mut self) {
-        while !self.clients.connections.congested.is_empty() && !self.is_congested() {
-            if let Some(id) = self.clients.connections.congested.pop_front() {
+        while self.clients.connections.has_congested() && !self.is_congested() {
+            if let Some(id) = self.clients.connections.pop_congested() {
                 self.resume(id);
             }
         }
@@ -644,7 +635,7 @@ impl Replica {
     /// Requests under way.
     #[must_use]
     pub(crate) fn outstanding(&self) -> usize {
-        self.clients.connections.outstanding
+        self.clients.connections.outstanding()
     }
 
     /// The state.
@@ -720,13 +711,4 @@ fn seeds(secret: &[u8; 32]) -> [u64; 4] {
         *seed = foldhash::fast::FixedState::with_seed(u64::from_le_bytes(*word)).hash_one(0xb5_u8);
     }
     seeds
-}
-
-/// Whether one connection has as much under way, or unread, as it may.
-fn is_saturated(connection: &Connection, config: &Config) -> bool {
-    let limits = &config.limits;
-    matches!(connection.phase, Phase::Opening { .. })
-        || connection.queue.slots.len() >= limits.outstanding_per_connection
-        || connection.queue.bytes >= limits.queued_bytes_per_connection
-        || connection.output_bytes() >= limits.output_pause_bytes
 }

@@ -4,7 +4,6 @@
 //! server knows for itself. A touch is one store: the expiry queue is not touched with it, a
 //! session found in a due bucket whose deadline has moved is put into a later one (lazy expiry).
 
-use crate::connection::ConnectionId;
 use crate::peer::Heard;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -13,6 +12,7 @@ use hashbrown::HashMap;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use slab::Slab;
+use stoa_front::{ConnectionId, SessionKey};
 use stoa_partition::Now;
 use stoa_wire::PASSWORD_LEN;
 
@@ -61,9 +61,6 @@ impl LiveSession {
         self.scope
     }
 }
-
-/// Index of a live session; a connection keeps it, so that a touch needs no look-up.
-pub(crate) type SessionKey = usize;
 
 /// The bytes of an id that do not say which server has given it.
 const BELOW_SERVER: i64 = (1 << 56) - 1;

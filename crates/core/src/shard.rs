@@ -1,17 +1,16 @@
 //! One thread of a server: clients, and a partition.
 
-use crate::audit::AuditEvent;
 use crate::config::Config;
-use crate::connection::{ConnectError, Output};
-use crate::connection::{Connection, ConnectionId};
-use crate::front::{Front, FrontStats};
 use crate::replica::Replica;
-use crate::sasl::{SaslStep, SaslToken};
 use crate::shard_message::ShardMessage;
+use crate::thread_front::ThreadFront;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::ops::{Deref, DerefMut};
+use stoa_front::{
+    AuditEvent, ConnectError, Connection, ConnectionId, FrontStats, Output, SaslStep, SaslToken,
+};
 use stoa_partition::{Now, Recovered};
 use stoa_tree::Identity;
 
@@ -24,7 +23,7 @@ pub struct Shard {
     /// Where there are several partitions. Where there is one, all clients are the partition's own: nothing is to be
     /// routed, and nothing that they are told waits for another partition. By way of a front a pipelined read takes
     /// 1.18 times the instructions, and a single one 1.65 times.
-    front: Option<Box<Front>>,
+    front: Option<Box<ThreadFront>>,
     replica: Replica,
 }
 
@@ -50,10 +49,10 @@ impl Shard {
     /// of entries that are missing, or its members of nobody who could vote.
     #[must_use]
     pub fn new(config: Config, recovered: Recovered, secret: [u8; 32], now: Now) -> Option<Self> {
-        let mut front = (config.partitions > 1).then(|| Box::new(Front::new(config.clone())));
+        let mut front = (config.partitions > 1).then(|| Box::new(ThreadFront::new(&config)));
         let replica = Replica::new(config, recovered, secret, now)?;
         if let Some(front) = front.as_mut().filter(|_| replica.placement().version() > 0) {
-            front.place(replica.placement().clone(), replica.stamp());
+            front.clients.place(replica.placement().clone(), replica.stamp());
         }
         Some(Self { front, replica })
     }
@@ -65,7 +64,7 @@ impl Shard {
     pub fn connect(&mut self, peer: SocketAddr, now: Now) -> Result<ConnectionId, ConnectError> {
         match &mut self.front {
             None => self.replica.connect(peer, now),
-            Some(front) => front.connect(peer, now),
+            Some(front) => front.clients.connect(peer, now),
         }
     }
 
@@ -73,7 +72,7 @@ impl Shard {
     pub fn identify(&mut self, id: ConnectionId, identities: Vec<Identity>) {
         match &mut self.front {
             None => self.replica.identify(id, identities),
-            Some(front) => front.identify(id, identities),
+            Some(front) => front.clients.identify(id, identities),
         }
     }
 
@@ -81,7 +80,7 @@ impl Shard {
     pub fn poll_sasl(&mut self) -> Option<SaslToken> {
         match &mut self.front {
             None => self.replica.poll_sasl(),
-            Some(front) => front.connections.sasl.pop_front(),
+            Some(front) => front.clients.connections_mut().poll_sasl(),
         }
     }
 
@@ -89,7 +88,7 @@ impl Shard {
     /// it is kept for long: take all of it after each input.
     #[inline]
     pub fn poll_audit(&mut self) -> Option<AuditEvent> {
-        let of_front = self.front.as_mut().and_then(|front| front.connections.audit.events.pop_front());
+        let of_front = self.front.as_mut().and_then(|front| front.clients.connections_mut().poll_audit());
         of_front.or_else(|| self.replica.poll_audit())
     }
 
@@ -98,7 +97,7 @@ impl Shard {
         match &mut self.front {
             None => self.replica.sasl_answered(id, xid, step, now),
             Some(front) => {
-                front.sasl_answered(id, xid, step);
+                front.clients.sasl_answered(id, xid, step);
                 front.settle(&mut self.replica, now);
             }
         }
@@ -107,7 +106,7 @@ impl Shard {
     /// Somebody has connected who says that this is a side connection of a direct client. `None` where there is only
     /// one partition: then nobody needs side connections.
     pub fn connect_side(&mut self, peer: SocketAddr, now: Now) -> Option<Result<ConnectionId, ConnectError>> {
-        Some(self.front.as_mut()?.connect_side(peer, now))
+        Some(self.front.as_mut()?.clients.connect_side(peer, now))
     }
 
     /// Bytes have arrived. Returns how many were consumed; the driver keeps the rest and hands it in
@@ -133,7 +132,7 @@ impl Shard {
         match &mut self.front {
             None => self.replica.disconnected(id, now),
             Some(front) => {
-                front.disconnected(id);
+                front.clients.disconnected(id);
                 front.settle(&mut self.replica, now);
             }
         }
@@ -156,7 +155,7 @@ impl Shard {
     /// Time has passed.
     pub fn tick(&mut self, now: Now) {
         if let Some(front) = &mut self.front {
-            front.tick(now);
+            front.clients.tick(now);
             // Whoever was heard of is not judged before that is known.
             front.serve_own(&mut self.replica, now);
         }
@@ -175,7 +174,7 @@ impl Shard {
     #[must_use]
     #[inline]
     pub fn next_wake_us(&self) -> u64 {
-        let front = self.front.as_ref().and_then(|front| front.next_wake_us());
+        let front = self.front.as_ref().and_then(|front| front.clients.next_wake_us());
         front.unwrap_or(u64::MAX).min(self.replica.next_wake_us())
     }
 
@@ -189,7 +188,7 @@ impl Shard {
 
     /// What this thread says to another one, once everything is settled.
     pub fn poll_message(&mut self) -> Option<(u8, ShardMessage)> {
-        self.front.as_mut()?.mail.outbox.pop_front()
+        self.front.as_mut()?.poll_message()
     }
 
     /// What is to be done with clients' connections.
@@ -197,7 +196,7 @@ impl Shard {
     pub fn poll_output(&mut self) -> Option<Output> {
         match &mut self.front {
             None => self.replica.poll_output(),
-            Some(front) => front.poll_output(),
+            Some(front) => front.clients.poll_output(),
         }
     }
 
@@ -212,8 +211,8 @@ impl Shard {
     #[inline]
     pub fn sent(&mut self, id: ConnectionId, bytes: usize, now: Now) {
         let Some(front) = &mut self.front else { return self.replica.sent(id, bytes) };
-        front.sent(id, bytes);
-        if !front.is_quiet() {
+        front.clients.sent(id, bytes);
+        if !front.clients.is_quiet() {
             front.settle(&mut self.replica, now);
         }
     }
@@ -222,20 +221,20 @@ impl Shard {
 
     /// The clients of this thread.
     pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
-        self.front.as_ref().map_or(self.replica.connections(), |front| &front.connections).iter()
+        self.front.as_ref().map_or(self.replica.connections(), |front| front.clients.connections()).iter()
     }
 
     /// One client of this thread.
     #[must_use]
     #[inline]
     pub fn connection(&self, id: ConnectionId) -> Option<&Connection> {
-        self.front.as_ref().map_or(self.replica.connections(), |front| &front.connections).get(id)
+        self.front.as_ref().map_or(self.replica.connections(), |front| front.clients.connections()).get(id)
     }
 
     /// How many clients this thread has.
     #[must_use]
     pub fn connection_count(&self) -> usize {
-        self.front.as_ref().map_or(self.replica.connections(), |front| &front.connections).len()
+        self.front.as_ref().map_or(self.replica.connections(), |front| front.clients.connections()).len()
     }
 
     /// Requests of this thread's clients that are under way.
@@ -243,7 +242,7 @@ impl Shard {
     pub fn outstanding(&self) -> usize {
         match &self.front {
             None => self.replica.outstanding(),
-            Some(front) => front.connections.iter().map(|(_, client)| client.outstanding()).sum(),
+            Some(front) => front.clients.connections().iter().map(|(_, client)| client.outstanding()).sum(),
         }
     }
 
@@ -262,7 +261,7 @@ impl Shard {
                 ..FrontStats::default()
             },
             Some(front) => {
-                let mut counted = front.stats;
+                let mut counted = front.clients.stats();
                 counted.connections_dropped += stats.connections_dropped;
                 counted
             }
@@ -273,8 +272,7 @@ impl Shard {
     pub fn reset_stats(&mut self) {
         self.replica.reset_stats();
         if let Some(front) = &mut self.front {
-            front.stats.packets_received = 0;
-            front.stats.pings = 0;
+            front.clients.reset_stats();
         }
     }
 
@@ -282,7 +280,7 @@ impl Shard {
     pub fn reset_connection_stats(&mut self) {
         match &mut self.front {
             None => self.replica.reset_connection_stats(),
-            Some(front) => front.connections.iter_mut().for_each(|it| it.traffic.reset()),
+            Some(front) => front.clients.connections_mut().iter_mut().for_each(|it| it.traffic.reset()),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Side connections of direct clients, as a partition knows them. What they ask: `replica/side.rs`.
 
-use crate::connection::ConnectionId;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use stoa_front::ConnectionId;
 
 /// A side connection: its thread, and its name there.
 type Side = (u8, ConnectionId);

@@ -64,7 +64,7 @@ pub use proposed_view::ProposedZnode;
 pub use quota::QuotaSums;
 pub use read::Znode;
 pub use records::LoadError;
-pub use reserved::PROGRAMS;
+pub use reserved::{CONFIG_PATH, PROGRAMS};
 pub use session::{Contact, SessionInfo, is_same_password};
 pub use tree::Tree;
 pub use update::{CorruptUpdate, Update, Updates};

@@ -163,7 +163,7 @@ impl Tree {
         // ZooKeeper gives this znode the version -1 whenever its content changes.
         const CONFIG_VERSION: i32 = -1;
         self.check_session(caller)?;
-        let path = reserved::CONFIG;
+        let path = reserved::CONFIG_PATH;
         let hash = self.hasher.path(path);
         let state = self.project(path, hash).ok_or(ErrorCode::NoNode)?;
         self.check_acl(&state, perms::WRITE, caller)?;

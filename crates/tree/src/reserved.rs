@@ -3,7 +3,8 @@
 pub(crate) const ROOT: &str = "/";
 pub(crate) const ZOOKEEPER: &str = "/zookeeper";
 pub(crate) const QUOTA: &str = "/zookeeper/quota";
-pub(crate) const CONFIG: &str = "/zookeeper/config";
+/// Where the list of servers stands.
+pub const CONFIG_PATH: &str = "/zookeeper/config";
 
 /// Where programs are registered that run inside the service. What is written there has to go by way of whoever
 /// runs them: a multi that does so is refused (`Unimplemented`).
@@ -11,7 +12,7 @@ pub const PROGRAMS: &str = "/em";
 
 /// Whether the znode at a path is always there and cannot be deleted.
 pub(crate) fn contains(path: &str) -> bool {
-    matches!(path, ROOT | ZOOKEEPER | QUOTA | CONFIG)
+    matches!(path, ROOT | ZOOKEEPER | QUOTA | CONFIG_PATH)
 }
 
 pub(crate) fn is_of_programs(path: &str) -> bool {

@@ -68,18 +68,18 @@ impl Tree {
         let mut read_only = Vec::new();
         Acl::encode_list(&mut read_only, READ_ACL.iter().copied());
         let read_only = tree.acls.intern(&read_only).expect("the read-only ACL is well formed");
-        for path in [reserved::ZOOKEEPER, reserved::QUOTA, reserved::CONFIG] {
+        for path in [reserved::ZOOKEEPER, reserved::QUOTA, reserved::CONFIG_PATH] {
             let (parent, name) = path::split(path).expect("not the root");
             let parent = tree.lookup(parent).expect("parents come first");
             let id = tree.add(parent, Node::new(name, Some(b""), 0, 0), ZnodeKind::Persistent);
-            if path == reserved::CONFIG {
+            if path == reserved::CONFIG_PATH {
                 // ZooKeeper sets this ACL with version -1, and clients see that.
                 tree.nodes[id].acl = read_only;
                 let ext = tree.ensure_ext(id);
                 tree.exts[ext].aversion = -1;
             }
         }
-        for path in [reserved::ROOT, reserved::ZOOKEEPER, reserved::QUOTA, reserved::CONFIG] {
+        for path in [reserved::ROOT, reserved::ZOOKEEPER, reserved::QUOTA, reserved::CONFIG_PATH] {
             let id = tree.lookup(path).expect("created above");
             tree.account_new(id, path);
         }

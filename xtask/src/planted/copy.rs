@@ -9,22 +9,25 @@ use super::bugs::{self, Bug};
 use crate::workspace;
 
 /// Where bugs can be.
-pub(super) const SOURCES: [&str; 5] = [
+pub(super) const SOURCES: [&str; 6] = [
     "crates/client/src/",
     "crates/core/src/",
+    "crates/front/src/",
     "crates/group/src/",
     "crates/partition/src/",
     "crates/timeline/src/",
 ];
 
 /// What is copied, files and folders. All else that these crates depend on is used where it is.
-const COPIED: [&str; 16] = [
+const COPIED: [&str; 18] = [
     "crates/check/Cargo.toml",
     "crates/check/src",
     "crates/client/Cargo.toml",
     "crates/client/src",
     "crates/core/Cargo.toml",
     "crates/core/src",
+    "crates/front/Cargo.toml",
+    "crates/front/src",
     "crates/group/Cargo.toml",
     "crates/group/src",
     "crates/partition/Cargo.toml",

@@ -37,6 +37,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
         "stoa-core",
         &[
             "stoa-extension",
+            "stoa-front",
             "stoa-group",
             "stoa-partition",
             "stoa-placement",
@@ -45,6 +46,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
             "stoa-wire",
         ],
     ),
+    ("stoa-front", &["stoa-partition", "stoa-placement", "stoa-timeline", "stoa-tree", "stoa-wire"]),
     (
         "stoa-partition",
         &["stoa-extension", "stoa-group", "stoa-placement", "stoa-timeline", "stoa-tree", "stoa-wire"],

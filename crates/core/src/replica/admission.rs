@@ -2,13 +2,13 @@
 //! asked. It is prepared, refused, given back to be asked elsewhere, made an operation over several partitions, or
 //! has to wait.
 
-use crate::connection::ConnectionId;
 use crate::coordination::Pending;
 use crate::coordination::plan::Plan;
 use crate::replica::Replica;
 use crate::session_table::Known;
 use alloc::boxed::Box;
 use bytes::Bytes;
+use stoa_front::ConnectionId;
 use stoa_partition::Asked;
 use stoa_placement::MoveRefusal;
 use stoa_timeline::Origin;

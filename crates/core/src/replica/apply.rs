@@ -1,7 +1,5 @@
 //! What is committed is applied: watches are triggered, replies written, waiting reads let go.
 
-use crate::connection::{CloseReason, ConnectionId, Connections, Phase, Slot};
-use crate::membership::CONFIG_PATH;
 use crate::replica::request::failed_multi;
 use crate::replica::{Due, Replica, WARNINGS_MAX};
 use crate::stats::Stats;
@@ -10,11 +8,12 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use stoa_front::{CloseReason, ConnectionId, Connections, Phase, Slot};
 use stoa_group::{Entry, EntryKind};
 use stoa_partition::{Item, Items, Now, Outcome, Part, Ran, end_of, is_of_programs, part_places, step_of};
 use stoa_placement::{HINTS_PATH, Placement};
 use stoa_timeline::Lead;
-use stoa_tree::{Caller, Change, Observer, OpResult, Refusal, SoftQuota, WatcherId, Watches};
+use stoa_tree::{CONFIG_PATH, Caller, Change, Observer, OpResult, Refusal, SoftQuota, WatcherId, Watches};
 use stoa_wire::{
     ErrorCode, EventKind, KeeperState, MultiResults, Opcode, PASSWORD_LEN, ReplyHeader, WatcherEvent,
     begin_frame, end_frame, perms, put, xid,
@@ -124,7 +123,7 @@ impl Replica {
     /// slower than the others in this keeps up all the same.
     fn apply_up_to(&mut self, cost_max: usize) {
         let before = self.timeline.applied_at();
-        let answered = self.clients.connections.announced.len();
+        let answered = self.clients.connections.announced_count();
         let (waiting, mut items) = (self.applied.committed.len(), 0);
         // A part is prepared against what is applied when it begins.
         while !self.leader.coordination.has_open_part()
@@ -150,7 +149,7 @@ impl Replica {
             if !places.is_empty() {
                 self.stamp_outbox();
             }
-            let answers = self.clients.connections.announced.len().saturating_sub(answered);
+            let answers = self.clients.connections.announced_count().saturating_sub(answered);
             let left = self.applied.committed.len();
             if items + answers * ANSWER_COST >= cost_max && left <= waiting - waiting / 8 {
                 self.applied.has_more = left > 0;
@@ -211,7 +210,7 @@ impl Replica {
         self.release_waiters(update.zxid - 1);
         self.count_update(update);
         let writer = self.writer_of(own);
-        let is_audited = self.clients.connections.audit.is_on;
+        let is_audited = self.clients.connections.is_audited();
         let (tree, watches, _) = self.applied.partition.parts_mut();
         let mut body = core::mem::take(&mut self.clients.body);
         body.clear();
@@ -347,7 +346,7 @@ impl Replica {
 
     /// The oldest write of a connection: outcomes come in the order of requests.
     fn writer(&self, connection: ConnectionId) -> Option<Writer> {
-        let queue = &self.clients.connections.get(connection)?.queue.slots;
+        let queue = self.clients.connections.get(connection)?.slots();
         queue.iter().enumerate().find_map(|(at, slot)| match *slot {
             Slot::Write { xid, opcode, arrived_us, .. } => {
                 Some(Writer { connection, xid, opcode, arrived_us, is_next: at == 0 })

@@ -7,11 +7,11 @@
 //! confirms. What they have applied by then the client counts as having seen, and the entry
 //! with its session rests on that. All who come while one question is under way share the next one.
 
-use crate::catch_up::{Came, Returning};
-use crate::connection::{ConnectionId, Phase};
+use crate::catch_up::Returning;
 use crate::replica::Replica;
 use crate::shard_message::ShardMessage;
 use alloc::boxed::Box;
+use stoa_front::{Came, ConnectionId, Phase};
 use stoa_placement::FIRST;
 use stoa_wire::{ConnectRequest, Timestamp};
 

@@ -1,6 +1,5 @@
 //! This server among the others: what comes from them, who leads, and what the timeline says.
 
-use crate::connection::{CloseReason, ConnectionId};
 use crate::peer::{Heard, PeerMessage};
 use crate::replica::{Arrived, Due, Replica};
 use crate::session_table::SessionNews;
@@ -8,6 +7,7 @@ use crate::shard_message::ShardMessage;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use stoa_front::{CloseReason, ConnectionId};
 use stoa_group::{History, ProposeError};
 use stoa_partition::{Now, State, end_of};
 use stoa_timeline::{

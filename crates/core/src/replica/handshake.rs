@@ -1,10 +1,10 @@
 //! The first frame of a connection: a new session, or an old one that comes back.
 
-use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::replica::Replica;
 use crate::replica::apply::Opened;
 use crate::session::Scope;
 use alloc::vec::Vec;
+use stoa_front::{CloseReason, ConnectionId, Phase};
 use stoa_partition::{Asked, Now};
 use stoa_tree::{Refusal, WatcherId};
 use stoa_wire::{ConnectRequest, ConnectResponse, ErrorCode, Timestamp, begin_frame, end_frame};

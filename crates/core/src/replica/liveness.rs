@@ -1,11 +1,11 @@
 //! The leader alone judges sessions, by what the others tell it of whom they have heard; who cannot tell it
 //! sends its clients away before their sessions end.
 
-use crate::connection::{CloseReason, Phase};
 use crate::liveness::look_after_us;
 use crate::peer::PeerMessage;
 use crate::replica::Replica;
 use alloc::vec::Vec;
+use stoa_front::{CloseReason, Phase};
 use stoa_timeline::Lead;
 
 impl Replica {

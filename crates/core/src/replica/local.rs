@@ -16,10 +16,10 @@
 //! With several partitions there are none: what an old connection has left behind is under way on several timelines,
 //! which only an update of all of them brings to an end.
 
-use crate::connection::{CloseReason, ConnectionId, Phase, Slot};
 use crate::replica::Replica;
-use crate::session::{LiveSession, Scope, SessionKey};
+use crate::session::{LiveSession, Scope};
 use alloc::vec::Vec;
+use stoa_front::{CloseReason, ConnectionId, Phase, SessionKey, Slot};
 use stoa_partition::changes_programs;
 use stoa_placement::FIRST;
 use stoa_timeline::Origin;

@@ -10,13 +10,13 @@
 //! Where there are several partitions, the list is the first one's, with which the log stands that all share. It
 //! tells the others.
 
-use crate::membership::{CONFIG_PATH, Membership, NONE_WITH_TTL};
+use crate::membership::{Membership, NONE_WITH_TTL};
 use crate::replica::Replica;
 use crate::shard_message::ShardMessage;
 use alloc::string::String;
 use alloc::vec::Vec;
 use stoa_timeline::{Lead, Origin};
-use stoa_tree::{Caller, Refusal};
+use stoa_tree::{CONFIG_PATH, Caller, Refusal};
 use stoa_wire::{ErrorCode, Reconfig};
 
 impl Replica {

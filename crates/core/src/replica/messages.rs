@@ -2,6 +2,7 @@
 
 use crate::replica::Replica;
 use crate::shard_message::ShardMessage;
+use stoa_front::FrontMessage;
 use stoa_partition::Now;
 use stoa_tree::Stamp;
 
@@ -27,14 +28,15 @@ impl Replica {
             ShardMessage::Clock(zxid) => self.sessions.read_only.seen(zxid),
             ShardMessage::Servers(list) => self.servers_told(list),
             ShardMessage::Follow { given, taken } => self.is_followed(given, taken),
-            ShardMessage::Comes { taken, watches } => self.watches_come(from, taken, watches),
+            ShardMessage::Front(FrontMessage::Comes { taken, watches }) => {
+                self.watches_come(from, taken, watches);
+            }
             ShardMessage::Load(report) => self.load_told(from, *report),
             // These are for the fronts.
-            ShardMessage::Client(..)
+            ShardMessage::Front(FrontMessage::Client(..) | FrontMessage::WatermarkWanted { .. })
             | ShardMessage::Forwarded(..)
             | ShardMessage::Answer(..)
             | ShardMessage::Sessions { .. }
-            | ShardMessage::WatermarkWanted { .. }
             | ShardMessage::Leaves { .. }
             | ShardMessage::Replaced
             | ShardMessage::Watermark { .. } => {}

@@ -13,15 +13,14 @@
 //! So all events up to the move come from the giver, all later ones from the taker, and a front knows by whom its
 //! client is told of what before anything follows from the move.
 
-use crate::connection::{ConnectionId, Slot};
 use crate::coordination::Pending;
-use crate::frame::frame;
 use crate::moves::Moved;
 use crate::replica::Replica;
-use crate::shard_message::{LeftWatch, ShardMessage, ToClient};
+use crate::shard_message::ShardMessage;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use stoa_front::{Connection, ConnectionId, LeftWatch, Slot, ToClient, frame};
 use stoa_partition::{Asked, Item, Items, Outcome, Part};
 use stoa_placement::{MoveRefusal, Placement};
 use stoa_timeline::EntryId;
@@ -81,7 +80,7 @@ impl Replica {
 
     /// The leader has not taken a write because of where it was sent.
     pub(crate) fn write_comes_back(&mut self, id: ConnectionId, asked: &[u8]) {
-        let queue = self.clients.connections.get(id).map(|connection| &connection.queue.slots);
+        let queue = self.clients.connections.get(id).map(Connection::slots);
         let is_write = |slot: &Slot| matches!(slot, Slot::Write { .. });
         let Some(at) = queue.and_then(|queue| queue.iter().position(is_write)) else { return };
         let Some(Slot::Write { xid, .. }) = self.clients.connections.remove_slot(id, at) else { return };

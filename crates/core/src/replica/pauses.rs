@@ -13,8 +13,8 @@
 //!
 //! All of that is the leader's, and is gone with it: the next one begins without.
 
-use crate::connection::{ConnectionId, Slot};
 use crate::replica::Replica;
+use stoa_front::{ConnectionId, Slot};
 
 impl Replica {
     /// What a connection asks from now on waits for so long.

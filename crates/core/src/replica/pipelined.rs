@@ -14,12 +14,10 @@
 //! behind all that is under way. That is the case wherever its order among other requests would have to be thought
 //! about: another server leads, the client has seen what is not applied here yet, several partitions are concerned.
 
-use crate::connection::{ConnectionId, Phase};
-use crate::frame::Frame;
-use crate::pipelined::{Pipelined, is_plain_write};
 use crate::replica::Replica;
-use crate::shard_message::{ShardMessage, ToClient, ToPartition};
+use crate::shard_message::ShardMessage;
 use alloc::boxed::Box;
+use stoa_front::{ConnectionId, Frame, Phase, Pipelined, ToClient, ToPartition, is_plain_write};
 use stoa_partition::{Now, entry_of};
 use stoa_wire::{Request, Timestamp};
 
@@ -111,7 +109,7 @@ impl Replica {
             return false;
         };
         let is_open = matches!(connection.phase, Phase::Remote | Phase::Live(_));
-        let is_next = is_open && connection.queue.bars == 0 && !self.is_misplaced(id);
+        let is_next = is_open && !connection.is_barred() && !self.is_misplaced(id);
         let has_seen_more = entry_of(remote.seen.at(self.config.partition)) > self.timeline.applied_at().0;
         let is_full = self.leader.no_room_until_us.is_some();
         if !is_next || has_seen_more || is_full || !is_plain_write(opcode) {

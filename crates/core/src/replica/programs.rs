@@ -1,10 +1,9 @@
 //! What programs did, when it is applied.
 
-use crate::connection::{ConnectionId, Phase, Slot};
-use crate::frame::frame;
 use crate::replica::Replica;
 use crate::replica::apply::{Telling, notify};
 use alloc::string::String;
+use stoa_front::{ConnectionId, Phase, Slot, frame};
 use stoa_partition::{Answer, Asked, ProgramStats, Ran, Record, Watch};
 use stoa_tree::{Refusal, WatcherId};
 use stoa_wire::{ErrorCode, EventKind, Opcode, Reader, Request, RequestHeader};
@@ -65,8 +64,7 @@ impl Replica {
     fn watch_as(&mut self, id: ConnectionId, path: &str, known_as: &str, mode: stoa_tree::WatchMode) {
         let Some(connection) = self.clients.connections.get_mut(id) else { return };
         if path != known_as {
-            let aliases = connection.programs.aliases.get_or_insert_default();
-            aliases.entry(path.into()).or_default().insert(known_as.into());
+            connection.knows_as(path, known_as);
         }
         self.applied.partition.watches_mut().add(path, WatcherId(id.0), mode);
     }
@@ -82,7 +80,7 @@ impl Replica {
     /// Why the last request of a connection failed can be read there.
     pub(crate) fn tell_failure(&mut self, id: ConnectionId, text: String) {
         if let Some(connection) = self.clients.connections.get_mut(id) {
-            connection.programs.failure = Some(text.into());
+            connection.failed(text.into());
         }
     }
 
@@ -94,19 +92,15 @@ impl Replica {
             // It was taken because the session is known to have come here.
             remote.is_known = true;
         }
-        let write = connection.queue.slots.iter_mut().find(|slot| matches!(slot, Slot::Write { .. }));
-        let Some(slot) = write else { return };
-        // A read bars nothing, neither as the write that it was taken for nor as a request.
-        let Slot::Write { xid, arrived_us, .. } = *slot else { return };
+        let write = connection.slots().iter().find(|slot| matches!(slot, Slot::Write { .. }));
+        let Some(&Slot::Write { xid, .. }) = write else { return };
         let Ok(Asked::Write { opcode, body, .. }) = Asked::decode(asked) else {
             return self.answer_own(Some(id), ErrorCode::SystemError as i32, &[]);
         };
         if opcode == Opcode::Sync {
             return self.answer_own(Some(id), 0, body);
         }
-        let frame = frame(RequestHeader { xid, opcode: opcode as i32 }, body);
-        connection.queue.bytes += frame.len();
-        *slot = Slot::Request { frame, arrived_us, may_write: false };
+        connection.reads_instead(frame(RequestHeader { xid, opcode: opcode as i32 }, body));
         self.drain(id);
     }
 

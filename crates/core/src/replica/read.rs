@@ -1,11 +1,10 @@
 //! Reads: answered from the applied state, into the connection's output, without a copy between.
 
-use crate::aliases::failure_of;
-use crate::connection::{Connection, ConnectionId};
 use crate::replica::Replica;
 use crate::replica::apply::notify;
 use alloc::string::String;
 use alloc::vec::Vec;
+use stoa_front::{Connection, ConnectionId};
 use stoa_partition::{Partition, is_of_programs};
 use stoa_placement::Placement;
 use stoa_tree::{Caller, PROGRAMS, WatchMode, WatcherId, Znode};
@@ -85,11 +84,8 @@ impl Replica {
         let waited_us = arrived_us.map(|arrived| now_us.saturating_sub(arrived));
         let limit = self.config.limits.output_close_bytes;
         let Some(connection) = self.clients.connections.get_mut(id) else { return };
-        connection.output.bytes = output;
-        connection.traffic.sent += 1;
-        connection.output.answers += 1;
-        connection.traffic.last_zxid = zxid;
-        connection.traffic.replied(waited_us.unwrap_or(0), 1, now_us);
+        connection.set_output(output);
+        connection.answered(zxid, waited_us.unwrap_or(0), now_us);
         let too_much = connection.output_bytes() > limit;
         match waited_us {
             Some(us) => self.stats.latency(opcode, us, 1),
@@ -259,7 +255,7 @@ impl Read<'_> {
     /// Why the last call of a program has failed, if that is what is asked for: it is no znode.
     #[cold]
     fn failure(&self, path: &str, out: &mut Vec<u8>, in_multi: bool) -> Answer {
-        let text = failure_of(path, self.connection.programs.failure.as_deref()).ok_or(ErrorCode::NoNode)?;
+        let text = self.connection.failure_at(path).ok_or(ErrorCode::NoNode)?;
         let data_length = i32::try_from(text.len()).unwrap_or(i32::MAX);
         let stat = Stat { data_length, ..Stat::default() };
         if in_multi {

@@ -6,7 +6,6 @@
 //! session keeps it, if session and password are known here, and the session stays as it is: if there is a
 //! leader elsewhere, it goes on judging it. So such a client is sent away now and then, to look for that leader.
 
-use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::read_only::{Admission, ReadOnlySession};
 use crate::replica::Replica;
 use crate::session::is_lent;
@@ -14,6 +13,7 @@ use crate::shard_message::ShardMessage;
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use stoa_front::{CloseReason, ConnectionId, Phase};
 use stoa_placement::FIRST;
 use stoa_tree::is_same_password;
 use stoa_wire::{ConnectRequest, ConnectResponse, ErrorCode, Opcode, Reader, RequestHeader};

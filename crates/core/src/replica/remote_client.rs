@@ -5,16 +5,14 @@
 //! frames come from the front one by one and that its output goes there. So reads, writes, watches and
 //! their order are the same as with one partition.
 
-use crate::auth;
-use crate::catch_up::Came;
-use crate::connection::Output;
-use crate::connection::{CloseReason, Connection, ConnectionId, Phase, Slot};
-use crate::frame::Frame;
-use crate::remote_client::{ForClient, RemoteClient};
+use crate::remote_client::ForClient;
 use crate::replica::Replica;
-use crate::shard_message::{Attached, Introduction, ToClient, ToPartition};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use stoa_front::{
+    Attached, Came, CloseReason, Connection, ConnectionId, Frame, Introduction, Output, Phase, RemoteClient,
+    Slot, ToClient, ToPartition, by_address,
+};
 use stoa_partition::{Now, end_of, entry_of};
 use stoa_tree::{Identity, WatcherId};
 use stoa_wire::{Opcode, Reader, RequestHeader, Timestamp};
@@ -60,7 +58,7 @@ impl Replica {
         self.clients.remote.by_name.insert((front, client), id);
         let seen = Timestamp::new(self.applied.placement.partitions());
         if let Some(connection) = self.clients.connections.get_mut(id) {
-            connection.identities.push(auth::by_address(peer.ip()));
+            connection.identities.push(by_address(peer.ip()));
             connection.identities.extend(identities);
             let remote = RemoteClient {
                 front,
@@ -283,7 +281,7 @@ impl Replica {
         let remote = connection.remote.as_mut().filter(|_| is_live)?;
         if remote.last_zxid > clock && !read_only {
             // Everything is here that anybody was shown before it came; what it has seen is nowhere.
-            connection.output.bytes.clear();
+            connection.clear_output();
             self.close(id, CloseReason::ClientAhead);
             return None;
         }
@@ -296,9 +294,7 @@ impl Replica {
     /// What has been written for a remote client, and how many answers are in it.
     pub(crate) fn take_output(&mut self, id: ConnectionId) -> Option<(u32, Vec<u8>)> {
         let connection = self.clients.connections.get_mut(id)?;
-        let bytes = core::mem::take(&mut connection.output.bytes);
-        let answers = core::mem::take(&mut connection.output.answers);
-        Some((answers, bytes)).filter(|(_, bytes)| !bytes.is_empty())
+        Some(connection.take_output()).filter(|(_, bytes)| !bytes.is_empty())
     }
 
     pub(crate) fn frames(&mut self, id: ConnectionId) -> Option<ToClient> {

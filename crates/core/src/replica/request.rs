@@ -1,12 +1,10 @@
 //! Requests of a live connection: which way each goes.
 
-use crate::audit::is_audited;
-use crate::auth::{CONSISTENCY, LINEARIZABLE, SEQUENTIAL};
-use crate::connection::{Barred, CloseReason, Connection, ConnectionId, Phase, Slot};
-use crate::frame::{Frame, frame};
 use crate::replica::{Replica, Waiter};
-use crate::sasl::{self, SaslStep};
 use alloc::vec::Vec;
+use stoa_front::{
+    Barred, CloseReason, Connection, ConnectionId, Frame, Phase, SaslStep, Slot, frame, is_audited,
+};
 use stoa_partition::{Asked, Now, changes_programs};
 use stoa_tree::{Caller, Contact, Refusal};
 use stoa_wire::{ErrorCode, MultiResults, Opcode, Reader, Request, RequestHeader, put};
@@ -33,7 +31,7 @@ impl Replica {
         connection.traffic.last_op = Some(opcode);
         connection.traffic.last_xid = header.xid;
         if is_misplaced {
-            if connection.queue.slots.is_empty() {
+            if connection.slots().is_empty() {
                 self.send_back(id, frame.bytes.into());
             } else {
                 self.keep_request(id, frame, arrived_us, false);
@@ -41,15 +39,15 @@ impl Replica {
             return;
         }
         if connection.phase == Phase::ReadOnly {
-            if connection.queue.slots.is_empty() {
+            if connection.slots().is_empty() {
                 self.request_read_only(id, header, opcode, &mut reader, arrived_us);
             } else {
                 self.keep_request(id, frame, arrived_us, false);
             }
             return;
         }
-        let is_next = connection.queue.slots.is_empty();
-        let is_barred = connection.queue.bars > 0;
+        let is_next = connection.slots().is_empty();
+        let is_barred = connection.is_barred();
         let (session, is_read) = (connection.session, opcode.is_read());
         let reads_newest = connection.mode.reads_newest && is_read;
         let is_introduction = reads_newest && self.is_stranger(id);
@@ -93,7 +91,7 @@ impl Replica {
     ) -> bool {
         let authentication = &self.config.authentication;
         if opcode == Opcode::Sasl && authentication.has_sasl {
-            if !sasl::take(&mut self.clients.connections, id, frame.header.xid, frame.body()) {
+            if !self.clients.connections.take_sasl(id, frame.header.xid, frame.body()) {
                 self.close(id, CloseReason::Malformed);
             }
             return true;
@@ -123,9 +121,7 @@ impl Replica {
     /// The driver has looked at a token.
     pub(crate) fn sasl_answered(&mut self, id: ConnectionId, xid: i32, step: SaslStep, now: Now) {
         self.now = now;
-        let outcome =
-            sasl::answer(&mut self.clients.connections, &self.config.authentication, (id, xid), step);
-        match outcome {
+        match self.clients.connections.answer_sasl(&self.config.authentication, (id, xid), step) {
             Ok(identities) => self.identify(id, identities),
             Err(reason) => {
                 self.stats.auth_failed += 1;
@@ -246,8 +242,7 @@ impl Replica {
     /// What is answered here and now, and not by way of the timeline, may stand behind something that comes
     /// back to its front: then so must it. It waits as a request.
     fn has_to_wait(&mut self, id: ConnectionId, header: RequestHeader, body: &[u8], arrived_us: u64) -> bool {
-        let waits =
-            |connection: &Connection| connection.remote.is_some() && !connection.queue.slots.is_empty();
+        let waits = |connection: &Connection| connection.remote.is_some() && !connection.slots().is_empty();
         let has_to_wait = self.clients.connections.get(id).is_some_and(waits);
         if has_to_wait {
             let frame = frame(header, body);
@@ -345,8 +340,7 @@ impl Replica {
     pub(crate) fn prove(&mut self, id: ConnectionId, reader: &mut Reader<'_>) -> Option<bool> {
         let Ok(Request::Auth { scheme, auth }) = Request::decode(Opcode::Auth, reader) else { return None };
         let connection = self.clients.connections.get_mut(id)?;
-        if scheme == CONSISTENCY && matches!(auth, LINEARIZABLE | SEQUENTIAL) {
-            connection.mode.reads_newest = auth == LINEARIZABLE;
+        if connection.says_how_new(scheme, auth) {
             return Some(true);
         }
         let proved = self.config.authentication.check(scheme, auth, connection.peer.ip());
@@ -357,7 +351,7 @@ impl Replica {
     pub(crate) fn too_large(&mut self, id: ConnectionId, header: &[u8]) {
         let Ok(header) = RequestHeader::decode(&mut Reader::new(header)) else { return };
         let opcode = Opcode::from_i32(header.opcode).unwrap_or(Opcode::Ping);
-        if self.clients.connections.audit.is_on && is_audited(opcode) && !self.is_remote(id) {
+        if self.clients.connections.is_audited() && is_audited(opcode) && !self.is_remote(id) {
             self.clients.connections.audit_other(id, header.xid);
         }
         self.refuse(id, header.xid, opcode, ErrorCode::MarshallingError, self.now.mono_us);
@@ -365,7 +359,7 @@ impl Replica {
 
     #[inline]
     fn note_for_audit(&mut self, id: ConnectionId, frame: &Frame<'_>) {
-        if self.clients.connections.audit.is_on && !self.is_remote(id) {
+        if self.clients.connections.is_audited() && !self.is_remote(id) {
             self.clients.connections.audit_request(id, frame, false);
         }
     }
@@ -400,7 +394,7 @@ impl Replica {
         let Some(connection) = self.clients.connections.get(id) else { return };
         let after = if self.timeline.is_alone() { self.applied.partition.proposed_zxid() } else { 0 };
         let nothing_before =
-            connection.queue.slots.is_empty() && after <= self.applied.partition.tree().last_zxid();
+            connection.slots().is_empty() && after <= self.applied.partition.tree().last_zxid();
         if nothing_before {
             self.reply(id, xid, opcode, err, &body, arrived_us);
             self.left_behind(id, opcode, err);
@@ -416,7 +410,7 @@ impl Replica {
     pub(crate) fn drain(&mut self, id: ConnectionId) {
         let applied = self.applied.partition.tree().last_zxid();
         while let Some(connection) = self.clients.connections.get(id) {
-            let ready = match connection.queue.slots.front() {
+            let ready = match connection.slots().front() {
                 Some(Slot::Answer { after, .. }) => *after <= applied,
                 Some(Slot::Barrier { id, .. }) => !self.timeline.is_waiting(*id),
                 Some(Slot::Pause { until_us }) => *until_us <= self.now.mono_us,
@@ -476,7 +470,7 @@ impl Replica {
         }
         // A barrier has held it back; what it waits for now stands before all that waits already.
         let Some(connection) = self.clients.connections.get_mut(id) else { return };
-        let rest = core::mem::take(&mut connection.queue.slots);
+        let rest = connection.take_slots();
         // Outcomes come in the order in which they are asked for.
         debug_assert!(
             !rest.iter().any(|slot| matches!(slot, Slot::Write { .. })),
@@ -488,9 +482,7 @@ impl Replica {
             _ => self.ordered(id, header, opcode, &mut reader, arrived_us),
         }
         if let Some(connection) = self.clients.connections.get_mut(id) {
-            // What waits may be much, and what it waits for now is little.
-            let first = core::mem::replace(&mut connection.queue.slots, rest);
-            first.into_iter().rev().for_each(|slot| connection.queue.slots.push_front(slot));
+            connection.put_slots_behind(rest);
         }
     }
 }

@@ -8,13 +8,13 @@
 //! hear one after the other who leads. So until it is told nobody is accepted, and nobody is refused either: both might
 //! turn out to be wrong.
 
-use crate::connection::ConnectionId;
 use crate::coordination::Pending;
 use crate::replica::Replica;
 use crate::session_table::{Known, SessionNews};
 use crate::shard_message::ShardMessage;
 use alloc::vec::Vec;
 use core::ops::Range;
+use stoa_front::{ConnectionId, FrontMessage};
 use stoa_partition::{After, Asked, end_of, entry_of};
 use stoa_placement::FIRST;
 use stoa_timeline::Origin;
@@ -60,7 +60,7 @@ impl Replica {
         table.needs = entry_of(position);
         table.changes += 1;
         if table.needs > table.position {
-            self.say(FIRST, ShardMessage::WatermarkWanted { position, clock: 0 });
+            self.say(FIRST, ShardMessage::Front(FrontMessage::WatermarkWanted { position, clock: 0 }));
         }
     }
 
@@ -80,7 +80,7 @@ impl Replica {
         {
             decided.is_asked = true;
             let position = end_of(decided.position);
-            self.say(FIRST, ShardMessage::WatermarkWanted { position, clock: 0 });
+            self.say(FIRST, ShardMessage::Front(FrontMessage::WatermarkWanted { position, clock: 0 }));
         }
     }
 

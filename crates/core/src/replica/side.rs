@@ -4,10 +4,9 @@
 //! A side connection belongs to a session whose client is connected to this server, and ends with that
 //! connection. So whatever moves or ends the session ends it too.
 
-use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::replica::Replica;
-use crate::shard_message::{Attached, ToClient};
 use alloc::vec::Vec;
+use stoa_front::{Attached, CloseReason, ConnectionId, Phase, ToClient};
 use stoa_partition::Now;
 use stoa_wire::{ELSEWHERE, Opcode, Reader, RequestHeader};
 

@@ -403,12 +403,13 @@ impl Front {
     }
 
     /// What is held back from now on is so until some time after this.
-    pub(crate) fn heard_at(&mut self, now: Now) {
+    #[inline]
+    pub fn heard_at(&mut self, now: Now) {
         self.now_us = now.mono_us;
     }
 
     /// Lets go what was held back for long enough.
-    pub(crate) fn let_go(&mut self, now: Now) {
+    pub fn let_go(&mut self, now: Now) {
         self.now_us = now.mono_us;
         while let Some(held) = self.pending.held.pop_front_if(|held| held.until_us <= now.mono_us) {
             if let Some(pipeline) = self.route(held.client).and_then(|route| route.pipeline.as_mut()) {

@@ -1,7 +1,7 @@
 //! What a client asks this thread's own partition, one request behind the other: by far the most, where
 //! clients are connected to the thread that has what they ask for.
 
-use super::{Front, is_saturated};
+use super::Front;
 use crate::connection::{ConnectionId, Phase};
 use crate::frame::Frame;
 use stoa_wire::next_frame;
@@ -10,23 +10,24 @@ impl Front {
     /// Hands such requests to `ask` and cuts them off `rest`, until something else comes: what holds for
     /// the first of them holds for all, and is looked at once. [`Front::take_frame`] says what becomes of
     /// the next one.
-    pub(crate) fn hand_over_own<'a>(
+    pub fn hand_over_own<'a>(
         &mut self,
         id: ConnectionId,
         rest: &mut &'a [u8],
         mut ask: impl FnMut(ConnectionId, &Frame<'a>),
     ) {
         // The audit log is told of each by itself.
-        if self.connections.audit.is_on {
+        if self.connections.is_audited() {
             return;
         }
         let limits = &self.config.limits;
-        let room = limits.outstanding.saturating_sub(self.under_way.requests + self.connections.outstanding);
+        let room =
+            limits.outstanding.saturating_sub(self.under_way.requests + self.connections.outstanding());
         let bytes_room = self.under_way.bytes_max.saturating_sub(self.under_way.bytes);
         let Some(connection) = self.connections.get_mut(id) else { return };
         let room = room.min(limits.outstanding_per_connection.saturating_sub(connection.outstanding()));
         let is_next = connection.queue.slots.is_empty() && connection.input.skip == 0;
-        if !is_next || connection.phase != Phase::Remote || is_saturated(connection, &self.config) {
+        if !is_next || connection.phase != Phase::Remote || connection.is_saturated(&self.config.limits) {
             return;
         }
         let (own, placed) = (self.config.partition, self.placement.version());

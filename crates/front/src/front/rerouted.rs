@@ -1,8 +1,8 @@
-//! What a front does when something lives elsewhere than it did: see [`crate::moves`].
+//! What a front does when something lives elsewhere than it did.
 
 use crate::connection::{CloseReason, ConnectionId, Slot};
 use crate::front::{Front, told_elsewhere};
-use crate::shard_message::{LeftWatch, ShardMessage, ToClient};
+use crate::message::{FrontMessage, LeftWatch, ToClient};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -12,13 +12,15 @@ use stoa_wire::Timestamp;
 
 impl Front {
     /// By which version of the table this thread's clients ask.
-    pub(crate) fn placed(&self) -> u64 {
+    #[inline]
+    #[must_use]
+    pub fn placed(&self) -> u64 {
         self.placement.version()
     }
 
     /// Things live elsewhere from now on; `stamp` is what this thread's partition rests on, which knows it.
     /// Whom a client asks by this table must have come as far.
-    pub(crate) fn place(&mut self, placement: Placement, stamp: &Timestamp) {
+    pub fn place(&mut self, placement: Placement, stamp: &Timestamp) {
         self.placement = placement;
         self.progress.placed.clone_from(stamp);
         for connection in self.connections.iter_mut() {
@@ -92,7 +94,7 @@ impl Front {
 
     /// What clients of this thread watch lives on another partition from now on, which is told whose watches
     /// they are.
-    pub(crate) fn watches_leave(&mut self, taken: EntryId, mut watches: Vec<LeftWatch>) {
+    pub fn watches_leave(&mut self, taken: EntryId, mut watches: Vec<LeftWatch>) {
         let mut told = BTreeSet::new();
         for (client, ..) in &watches {
             if told.insert(*client) {
@@ -101,7 +103,7 @@ impl Front {
         }
         // A direct client sets those of a side connection anew.
         watches.retain(|(client, ..)| !self.is_side(*client) && self.joins(*client, taken.partition));
-        self.mail.messages.push_back((taken.partition, ShardMessage::Comes { taken, watches }));
+        self.mail.messages.push_back((taken.partition, FrontMessage::Comes { taken, watches }));
     }
 
     /// Makes a client known to a partition where it has watches from now on; false when it has gone.
@@ -113,7 +115,7 @@ impl Front {
     }
 
     /// Clients may not be told of what they watch any more.
-    pub(crate) fn close_all(&mut self, reason: CloseReason) {
+    pub fn close_all(&mut self, reason: CloseReason) {
         let clients: Vec<_> = self.connections.iter().map(|(id, _)| id).collect();
         for id in clients {
             self.end(id, reason);

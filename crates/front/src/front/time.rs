@@ -4,14 +4,14 @@
 use super::Front;
 use crate::config::Config;
 use crate::connection::{CloseReason, Phase};
+use crate::message::{FrontMessage, ToPartition};
 use crate::route::bits;
-use crate::shard_message::{ShardMessage, ToPartition};
 use stoa_partition::Now;
 use stoa_placement::FIRST;
 
 impl Front {
     /// Time has passed.
-    pub(crate) fn tick(&mut self, now: Now) {
+    pub fn tick(&mut self, now: Now) {
         while let Some(&(deadline, id)) = self.pending.handshakes.front()
             && deadline <= now.mono_us
         {
@@ -31,19 +31,18 @@ impl Front {
         for partition in bits(core::mem::take(&mut self.progress.behind)) {
             self.mail.messages.push_back((
                 partition,
-                ShardMessage::WatermarkWanted { position: 0, clock: self.progress.newest },
+                FrontMessage::WatermarkWanted { position: 0, clock: self.progress.newest },
             ));
         }
     }
 
     /// What a read-only client waits for may never come here: then it looks for a server that has it.
     fn send_away_who_waits(&mut self, now: Now) {
-        let patience_ms = u64::from(self.config.heartbeat_ms) * u64::from(self.config.election_heartbeats);
         for id in core::mem::take(&mut self.pending.read_only) {
             let Some(route) = self.route(id) else { continue };
             let waits = route.requests.under_way > 0 || !route.delivery.undelivered.is_empty();
             let since_us = if waits { *route.waits_us.get_or_insert(now.mono_us) } else { now.mono_us };
-            if since_us + patience_ms * 1000 <= now.mono_us {
+            if since_us + self.config.patience_ms * 1000 <= now.mono_us {
                 self.close(id, CloseReason::NoQuorum);
             } else {
                 self.pending.read_only.push(id);
@@ -53,7 +52,8 @@ impl Front {
 
     /// When [`Front::tick`] is next needed, microseconds. Whom this thread hears of, the first partition
     /// hears of well within the shortest timeout of a session.
-    pub(crate) fn next_wake_us(&self) -> Option<u64> {
+    #[must_use]
+    pub fn next_wake_us(&self) -> Option<u64> {
         let Config { tick_ms, session_timeout_min_ms, .. } = self.config;
         let tell_ms = tick_ms.min(session_timeout_min_ms.unsigned_abs() / 2) / 2;
         let tell = self.heard.since_us.map(|since| since + u64::from(tell_ms) * 1000);

@@ -13,19 +13,18 @@ mod parts;
 mod pipeline;
 mod rerouted;
 mod run;
-mod settle;
 mod time;
 
 use crate::auth;
 use crate::config::Config;
-use crate::connection::{CloseReason, Connection, ConnectionId, Connections, Phase, Slot};
+use crate::connection::{CloseReason, ConnectionId, Connections, Phase, Slot};
 use crate::connection::{ConnectError, Output};
 use crate::frame::Frame;
 use crate::gather::Gather;
+use crate::message::{FrontMessage, ToClient, ToPartition};
 use crate::pipelined::Pipelined;
 use crate::route::{Destination, Route, bits, lacks, may_watch};
-use crate::sasl::{self, SaslStep};
-use crate::shard_message::{ShardMessage, ToClient, ToPartition};
+use crate::sasl::SaslStep;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -44,38 +43,56 @@ use pipeline::{Kind, RoutedBy, Way};
 use stoa_partition::{IDENTITIES_MAX, Now};
 
 /// The clients of one thread.
-pub(crate) struct Front {
+pub struct Front {
     config: Config,
-    pub(crate) placement: Placement,
-    pub(crate) connections: Connections,
+    placement: Placement,
+    connections: Connections,
     progress: Progress,
     pending: PendingClients,
     heard: HeardClients,
-    pub(crate) under_way: RequestsUnderWay,
-    pub(crate) mail: Mail,
+    under_way: RequestsUnderWay,
+    mail: Mail,
     outputs: VecDeque<Output>,
     seal: Seal,
     now_us: u64,
     /// Whether writes may be pipelined: this thread's partition prepares them, and so do the others, most likely.
-    pub(crate) prepares: bool,
+    prepares: bool,
     /// Writes that were pipelined: their numbers are never used again.
     pipelined: u64,
-    pub(crate) stats: FrontStats,
+    stats: FrontStats,
 }
 
 /// What became of a frame.
 #[derive(Debug)]
-pub(crate) enum Taken<'a> {
+pub enum Taken<'a> {
     /// It is under way, or answered.
     Done,
-    /// It is for this thread's own partition, of this connection there. What the client has seen is told
+    /// It is for this thread's own partition, of a connection there. What the client has seen is told
     /// with it if that may be news.
-    Own { remote: ConnectionId, frame: Frame<'a>, has_news: bool },
-    /// It is a fast read of that connection. The frame begins where an opcode stands in others, with the
-    /// opcode behind.
-    Fast { remote: ConnectionId, xid: i32, frame: &'a [u8] },
+    Own {
+        /// The connection.
+        remote: ConnectionId,
+        /// The request.
+        frame: Frame<'a>,
+        /// What the client has seen may be news there.
+        has_news: bool,
+    },
+    /// It is a fast read of a connection there.
+    Fast {
+        /// The connection.
+        remote: ConnectionId,
+        /// The request's xid.
+        xid: i32,
+        /// It begins where an opcode stands in others, with the opcode behind.
+        frame: &'a [u8],
+    },
     /// It was sent to the wrong partition.
-    Elsewhere { remote: ConnectionId, xid: i32 },
+    Elsewhere {
+        /// The connection.
+        remote: ConnectionId,
+        /// The request's xid.
+        xid: i32,
+    },
 }
 
 /// What a thread counts of its clients, besides what the partitions count of their requests.
@@ -100,13 +117,15 @@ pub struct FrontStats {
 }
 
 impl Front {
-    pub(crate) fn new(config: Config) -> Self {
+    /// That of a thread whose clients are yet to come.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
         let placement = Placement::new(config.partitions);
         // What a partition can be given to store comes from the clients of all threads.
         let share = config.limits.log_queue_bytes / usize::from(config.partitions.max(1));
         let bytes_max = share.max(config.limits.frame_bytes);
         let mut connections = Connections::default();
-        connections.audit.is_on = config.authentication.is_audited;
+        connections.set_audited(config.authentication.is_audited);
         Self {
             placement,
             connections,
@@ -126,7 +145,10 @@ impl Front {
     }
 
     /// A client has connected.
-    pub(crate) fn connect(&mut self, peer: SocketAddr, now: Now) -> Result<ConnectionId, ConnectError> {
+    ///
+    /// # Errors
+    /// When a limit is reached.
+    pub fn connect(&mut self, peer: SocketAddr, now: Now) -> Result<ConnectionId, ConnectError> {
         let admitted = self.connections.admit(&self.config.limits, peer, now);
         let id = admitted.inspect_err(|_| self.stats.connections_rejected += 1)?;
         self.pending
@@ -136,7 +158,7 @@ impl Front {
     }
 
     /// A client has proved to be all of this. The partitions that know it learn it now, others when it comes there.
-    pub(crate) fn identify(&mut self, id: ConnectionId, identities: Vec<Identity>) {
+    pub fn identify(&mut self, id: ConnectionId, identities: Vec<Identity>) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let joined = connection.route.as_ref().map_or(0, |route| route.partitions.joined);
         if !connection.prove(identities.clone()) {
@@ -150,12 +172,7 @@ impl Front {
     /// Takes the next frame of what has arrived and sends it where it has to go; `None` when there is none
     /// that could be taken now. What was taken is cut off `rest`.
     #[inline]
-    pub(crate) fn take_frame<'a>(
-        &mut self,
-        id: ConnectionId,
-        rest: &mut &'a [u8],
-        now: Now,
-    ) -> Option<Taken<'a>> {
+    pub fn take_frame<'a>(&mut self, id: ConnectionId, rest: &mut &'a [u8], now: Now) -> Option<Taken<'a>> {
         let is_congested = self.is_congested();
         let Some(connection) = self.connections.get_mut(id) else {
             *rest = &[];
@@ -173,10 +190,10 @@ impl Front {
             return None;
         }
         let is_news = connection.route.as_ref().is_some_and(|route| !route.is_heard);
-        if is_congested || is_saturated(connection, &self.config) {
+        if is_congested || connection.is_saturated(&self.config.limits) {
             connection.input.paused = true;
             if is_congested {
-                self.connections.congested.push_back(id);
+                self.connections.push_congested(id);
             }
             self.hear(id, now);
             return None;
@@ -268,12 +285,12 @@ impl Front {
         connection.traffic.last_op = frame.opcode;
         connection.traffic.last_xid = xid;
         if frame.opcode == Some(Opcode::Sasl) && self.config.authentication.has_sasl {
-            if !sasl::take(&mut self.connections, id, xid, frame.body()) {
+            if !self.connections.take_sasl(id, xid, frame.body()) {
                 self.close(id, CloseReason::Malformed);
             }
             return Taken::Done;
         }
-        if self.connections.audit.is_on && !self.audit_request(id, &frame) {
+        if self.connections.is_audited() && !self.audit_request(id, &frame) {
             self.close(id, CloseReason::Malformed);
             return Taken::Done;
         }
@@ -326,15 +343,66 @@ impl Front {
     }
 
     /// The driver has looked at a token.
-    pub(crate) fn sasl_answered(&mut self, id: ConnectionId, xid: i32, step: SaslStep) {
-        match sasl::answer(&mut self.connections, &self.config.authentication, (id, xid), step) {
+    pub fn sasl_answered(&mut self, id: ConnectionId, xid: i32, step: SaslStep) {
+        match self.connections.answer_sasl(&self.config.authentication, (id, xid), step) {
             Ok(identities) => self.identify(id, identities),
             Err(reason) => self.close(id, reason),
         }
     }
 
+    /// The clients of this thread.
+    #[inline]
+    #[must_use]
+    pub fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    /// The clients of this thread, to be changed.
+    #[inline]
+    pub fn connections_mut(&mut self) -> &mut Connections {
+        &mut self.connections
+    }
+
+    /// What is counted of them.
+    #[must_use]
+    pub fn stats(&self) -> FrontStats {
+        self.stats
+    }
+
+    /// Forgets the counts that the message `srst` forgets.
+    pub fn reset_stats(&mut self) {
+        self.stats.packets_received = 0;
+        self.stats.pings = 0;
+    }
+
+    /// So many bytes of a client were taken.
+    #[inline]
+    pub fn received(&mut self, bytes: usize) {
+        self.stats.bytes_received += bytes as u64;
+    }
+
+    /// Whether this thread's partition prepares writes, and so do the others, most likely.
+    #[inline]
+    pub fn set_prepares(&mut self, prepares: bool) {
+        self.prepares = prepares;
+    }
+
+    /// What there is for this thread's own partition, where it could not be asked at once.
+    #[inline]
+    pub fn poll_own(&mut self) -> Option<(ConnectionId, ToPartition)> {
+        self.mail.own.pop_front()
+    }
+
+    /// What there is for partitions; this thread's own hears it in its order, too.
+    #[inline]
+    pub fn poll_message(&mut self) -> Option<(u8, FrontMessage)> {
+        self.mail.messages.pop_front()
+    }
+
     /// What a client has seen, for its connection at this thread's own partition.
-    pub(crate) fn seen(&self, id: ConnectionId) -> Option<&Timestamp> {
+    #[inline]
+    #[must_use]
+    pub fn seen(&self, id: ConnectionId) -> Option<&Timestamp> {
         Some(&self.connections.get(id)?.route.as_ref()?.seen.stamp)
     }
 
@@ -358,7 +426,7 @@ impl Front {
     }
 
     /// Asks the next partition of all, or answers when all have.
-    pub(crate) fn ask_all(&mut self, id: ConnectionId, mut gather: Gather) {
+    fn ask_all(&mut self, id: ConnectionId, mut gather: Gather) {
         // All are asked by one table, or what moves meanwhile is nobody's.
         if gather.placed() != self.placement.version() {
             gather = gather.again(self.placement.clone());
@@ -376,7 +444,7 @@ impl Front {
             if let Some(route) = connection.route.as_mut() {
                 self.progress.behind |= route.mark(FIRST, &self.progress.clocks, &mut answer);
             }
-            if self.connections.audit.is_on {
+            if self.connections.is_audited() {
                 self.connections.audit_frames(id, &answer);
             }
             let waiting = self.put_out(id, gather.stamp(), &mut answer);
@@ -396,7 +464,7 @@ impl Front {
     }
 
     /// Makes a client known to a partition, if it is not.
-    pub(crate) fn join(&mut self, id: ConnectionId, partition: u8) {
+    fn join(&mut self, id: ConnectionId, partition: u8) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let who = connection.introduction();
         let Some(route) = &mut connection.route else { return };
@@ -439,12 +507,12 @@ impl Front {
         if partition == self.config.partition {
             self.mail.own.push_back((id, what));
         } else {
-            self.mail.messages.push_back((partition, ShardMessage::Client(id, what)));
+            self.mail.messages.push_back((partition, FrontMessage::Client(id, what)));
         }
     }
 
     /// A client is known to this thread's own partition as this connection.
-    pub(crate) fn is_remote(&mut self, id: ConnectionId, remote: Option<ConnectionId>) {
+    pub fn is_remote(&mut self, id: ConnectionId, remote: Option<ConnectionId>) {
         if let Some(route) = self.route(id) {
             route.remote = remote;
         }
@@ -463,7 +531,7 @@ impl Front {
     }
 
     /// What a partition has for a client.
-    pub(crate) fn told(&mut self, from: u8, id: ConnectionId, what: ToClient) {
+    pub fn told(&mut self, from: u8, id: ConnectionId, what: ToClient) {
         match what {
             ToClient::Attached(session) => {
                 if let Some(connection) = self.connections.get_mut(id) {
@@ -515,7 +583,7 @@ impl Front {
 
     /// Gives a client at once what a partition has for it, if nothing has to come before that; takes it out
     /// of `bytes` then.
-    pub(crate) fn give(
+    pub fn give(
         &mut self,
         from: u8,
         id: ConnectionId,
@@ -567,7 +635,7 @@ impl Front {
         if gather.is_some() {
             connection.traffic.sent -= 1;
         }
-        if self.connections.audit.is_on {
+        if self.connections.is_audited() {
             self.connections.audit_frames(id, bytes);
         }
         let Some(connection) = self.connections.get_mut(id) else { return };
@@ -593,13 +661,13 @@ impl Front {
         }
     }
 
-    pub(crate) fn route(&mut self, id: ConnectionId) -> Option<&mut Route> {
+    fn route(&mut self, id: ConnectionId) -> Option<&mut Route> {
         self.connections.get_mut(id)?.route.as_deref_mut()
     }
 
     /// Everything is here that a partition had for clients of this thread up to that position; all its later
     /// updates are larger than `clock`.
-    pub(crate) fn reached(&mut self, partition: u8, position: u64, clock: i64) {
+    pub fn reached(&mut self, partition: u8, position: u64, clock: i64) {
         if let Some(known) = self.progress.clocks.get_mut(usize::from(partition)) {
             *known = clock.max(*known);
         }
@@ -617,13 +685,13 @@ impl Front {
 
     /// Asks what had to wait for the answers before it.
     #[inline]
-    pub(crate) fn go_on(&mut self, id: ConnectionId) {
+    pub fn go_on(&mut self, id: ConnectionId) {
         let goes_on = self.connections.get(id).is_some_and(|it| {
             it.queue.slots.is_empty()
                 && !it.input.paused
                 && it.route.as_ref().is_none_or(|route| route.requests.back.is_empty())
         });
-        if !goes_on || !self.connections.congested.is_empty() {
+        if !goes_on || self.connections.has_congested() {
             self.ask_what_waited(id);
         }
     }
@@ -655,7 +723,7 @@ impl Front {
         }
         self.resume(id);
         while !self.is_congested()
-            && let Some(next) = self.connections.congested.pop_front()
+            && let Some(next) = self.connections.pop_congested()
         {
             self.resume(next);
         }
@@ -664,18 +732,18 @@ impl Front {
     /// Whether all clients together have as much under way as they may: requests, and bytes of them.
     fn is_congested(&self) -> bool {
         let RequestsUnderWay { requests, bytes, bytes_max } = self.under_way;
-        requests + self.connections.outstanding >= self.config.limits.outstanding || bytes >= bytes_max
+        requests + self.connections.outstanding() >= self.config.limits.outstanding || bytes >= bytes_max
     }
 
     /// Lets a connection that is not read from go on, if there is room again.
     fn resume(&mut self, id: ConnectionId) {
         let is_congested = self.is_congested();
         let Some(connection) = self.connections.get_mut(id) else { return };
-        if !connection.input.paused || is_saturated(connection, &self.config) {
+        if !connection.input.paused || connection.is_saturated(&self.config.limits) {
             return;
         }
         if is_congested {
-            self.connections.congested.push_back(id);
+            self.connections.push_congested(id);
         } else {
             connection.input.paused = false;
             self.outputs.push_back(Output::Resume(id));
@@ -685,7 +753,7 @@ impl Front {
     fn tell_me(&mut self, partition: u8, position: u64) {
         if self.progress.asked.at(partition) < position && partition != self.config.partition {
             self.progress.asked.raise(partition, position);
-            self.mail.messages.push_back((partition, ShardMessage::WatermarkWanted { position, clock: 0 }));
+            self.mail.messages.push_back((partition, FrontMessage::WatermarkWanted { position, clock: 0 }));
         }
     }
 
@@ -695,20 +763,18 @@ impl Front {
     }
 
     /// Ends a connection; false when it has ended already.
-    pub(crate) fn end(&mut self, id: ConnectionId, reason: CloseReason) -> bool {
+    fn end(&mut self, id: ConnectionId, reason: CloseReason) -> bool {
         let Some(connection) = self.connections.get_mut(id) else { return false };
-        if connection.phase == Phase::Closing {
+        if connection.close(reason).is_none() {
             return false;
         }
-        connection.phase = Phase::Closing;
-        connection.close_reason = Some(reason);
         self.outputs.push_back(Output::Close(id, reason));
         self.leave(id);
         true
     }
 
     /// Its socket is closed.
-    pub(crate) fn disconnected(&mut self, id: ConnectionId) {
+    pub fn disconnected(&mut self, id: ConnectionId) {
         self.leave(id);
         self.connections.remove(id);
     }
@@ -728,29 +794,22 @@ impl Front {
         }
     }
 
-    pub(crate) fn poll_output(&mut self) -> Option<Output> {
+    /// What the driver must do with connections, oldest first.
+    #[inline]
+    pub fn poll_output(&mut self) -> Option<Output> {
         self.connections.poll_announced().or_else(|| self.outputs.pop_front())
     }
 
     /// Whether there is nothing for this thread's own partition, nor for others.
     #[inline]
-    pub(crate) fn is_quiet(&self) -> bool {
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
         self.mail.own.is_empty() && self.mail.messages.is_empty()
     }
 
     /// `bytes` of the output have been sent.
-    pub(crate) fn sent(&mut self, id: ConnectionId, bytes: usize) {
+    pub fn sent(&mut self, id: ConnectionId, bytes: usize) {
         self.connections.advance(id, bytes);
         self.go_on(id);
     }
-}
-
-/// Whether a client has as much under way, or unread, as it may.
-fn is_saturated(connection: &Connection, config: &Config) -> bool {
-    let limits = &config.limits;
-    let under_way = connection.route.as_ref().map_or(0, |route| route.requests.under_way as usize);
-    matches!(connection.phase, Phase::Opening { .. })
-        || under_way + connection.queue.slots.len() >= limits.outstanding_per_connection
-        || connection.queue.bytes >= limits.queued_bytes_per_connection
-        || connection.output_bytes() >= limits.output_pause_bytes
 }

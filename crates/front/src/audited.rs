@@ -5,11 +5,10 @@ use crate::audit::{
 };
 use crate::connection::{CloseReason, Connection, ConnectionId, Connections};
 use crate::frame::Frame;
-use crate::membership::CONFIG_PATH;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
-use stoa_tree::Identity;
+use stoa_tree::{CONFIG_PATH, Identity};
 use stoa_wire::{
     ELSEWHERE, ErrorCode, MultiResult, MultiResults, Opcode, Reader, ReplyHeader, direct_op, next_frame,
 };
@@ -95,10 +94,15 @@ impl Connection {
 }
 
 impl Connections {
+    /// Whether the audit log wants to know.
+    pub fn set_audited(&mut self, is_on: bool) {
+        self.audit.is_on = is_on;
+    }
+
     /// A request has come whose reply will be told by [`Connections::audit_reply`]. At a front all are noted, those
     /// too of which the audit log is not told: there replies are known by their order and their xid alone. False
     /// when they could not be told apart.
-    pub(crate) fn audit_request(&mut self, id: ConnectionId, frame: &Frame<'_>, is_front: bool) -> bool {
+    pub fn audit_request(&mut self, id: ConnectionId, frame: &Frame<'_>, is_front: bool) -> bool {
         let (xid, is_fast) = (frame.header.xid, frame.header.opcode == direct_op::FAST);
         let is_answered = match frame.opcode {
             Some(Opcode::Ping | Opcode::Auth | Opcode::Sasl) => false,
@@ -120,7 +124,7 @@ impl Connections {
     }
 
     /// An answer that no request is noted for will come with this xid.
-    pub(crate) fn audit_other(&mut self, id: ConnectionId, xid: i32) {
+    pub fn audit_other(&mut self, id: ConnectionId, xid: i32) {
         if let Some(connection) = self.get_mut(id) {
             let pending = AwaitedReply { xid, is_fast: false, asked: None };
             connection.queue.audited.get_or_insert_default().note(pending);
@@ -136,7 +140,7 @@ impl Connections {
     }
 
     /// A reply goes to a client.
-    pub(crate) fn audit_reply(&mut self, id: ConnectionId, xid: i32, err: i32, body: &[u8]) {
+    pub fn audit_reply(&mut self, id: ConnectionId, xid: i32, err: i32, body: &[u8]) {
         let Some(connection) = self.get_mut(id) else { return };
         let Some(Answered { unanswered, asked }) =
             connection.queue.audited.as_mut().and_then(|it| it.answered(xid))
@@ -185,7 +189,7 @@ impl Connections {
     }
 
     /// A session has ended, and these were its ephemeral znodes.
-    pub(crate) fn audit_ephemerals(&mut self, session: i64, paths: Vec<String>) {
+    pub fn audit_ephemerals(&mut self, session: i64, paths: Vec<String>) {
         let ends = AuditOperation::EphemeralEnds;
         let events =
             paths.into_iter().map(|path| AuditEvent { session, ..AuditEvent::of_server(ends, path) });
@@ -193,7 +197,7 @@ impl Connections {
     }
 
     /// A subtree has moved to a partition, or could not.
-    pub(crate) fn audit_move(&mut self, path: &str, to: u8, is_done: bool) {
+    pub fn audit_move(&mut self, path: &str, to: u8, is_done: bool) {
         if self.audit.is_on {
             let result = if is_done { AuditResult::Success } else { AuditResult::Failure };
             let event = AuditEvent::of_server(AuditOperation::Move, path.into());

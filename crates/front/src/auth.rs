@@ -63,7 +63,7 @@ pub struct Authentication {
     pub allows_failed_sasl: bool,
     /// With an identity of one of these schemes a client is served; all are where there are none here.
     pub demands: Vec<String>,
-    /// Whether the driver wants to know who has changed what, by [`crate::Shard::poll_audit`].
+    /// Whether the driver wants to know who has changed what, by [`crate::Connections::poll_audit`].
     pub is_audited: bool,
 }
 
@@ -89,7 +89,8 @@ impl Authentication {
     }
 
     /// Whether a client of these identities is served.
-    pub(crate) fn is_met_by(&self, identities: &[Identity]) -> bool {
+    #[must_use]
+    pub fn is_met_by(&self, identities: &[Identity]) -> bool {
         self.demands.is_empty() || identities.iter().any(|identity| self.demands.contains(&identity.scheme))
     }
 

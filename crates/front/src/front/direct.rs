@@ -8,8 +8,8 @@ use super::{Front, Taken};
 use crate::connection::ConnectError;
 use crate::connection::{CloseReason, ConnectionId, Phase};
 use crate::frame::Frame;
+use crate::message::{Attached, ToPartition};
 use crate::route::{Destination, Route, bits, destination_of, may_watch};
-use crate::shard_message::{Attached, ToPartition};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -171,7 +171,10 @@ impl Front {
     }
 
     /// Somebody has connected who says that this is a side connection of his.
-    pub(crate) fn connect_side(&mut self, peer: SocketAddr, now: Now) -> Result<ConnectionId, ConnectError> {
+    ///
+    /// # Errors
+    /// When a limit is reached.
+    pub fn connect_side(&mut self, peer: SocketAddr, now: Now) -> Result<ConnectionId, ConnectError> {
         let id = self.connect(peer, now)?;
         let partitions = self.placement.partitions();
         if let Some(connection) = self.connections.get_mut(id) {
@@ -494,9 +497,10 @@ pub(crate) fn told_elsewhere(frame: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::auth::Authentication;
+    use crate::config::{Config, Limits};
     use crate::gather::Gather;
-    use crate::shard_message::ToClient;
+    use crate::message::ToClient;
     use alloc::format;
     use alloc::string::String;
     use stoa_wire::{Reader, RequestHeader, request::encode};
@@ -520,7 +524,16 @@ mod tests {
 
     /// A side connection of a thread that has the second of two partitions, and a path there.
     fn side() -> (Front, ConnectionId, String) {
-        let mut front = Front::new(Config { partition: 1, partitions: 2, ..Config::default() });
+        let mut front = Front::new(Config {
+            partition: 1,
+            partitions: 2,
+            tick_ms: 3000,
+            session_timeout_min_ms: 6000,
+            patience_ms: 1000,
+            authentication: Authentication::default(),
+            direct_secret: [0; 32],
+            limits: Limits::default(),
+        });
         let peer = SocketAddr::from(([10, 0, 0, 1], 4000));
         let id = front.connect_side(peer, Now::default()).unwrap();
         let connection = front.connections.get_mut(id).unwrap();

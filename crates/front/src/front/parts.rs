@@ -2,8 +2,8 @@
 
 use super::pipeline::HeldBack;
 use crate::connection::ConnectionId;
+use crate::message::{FrontMessage, ToPartition};
 use crate::route::Route;
-use crate::shard_message::{ShardMessage, ToPartition};
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -107,11 +107,7 @@ impl RequestsUnderWay {
 #[derive(Default)]
 pub(crate) struct Mail {
     /// What clients here have for partitions: this thread's own hears it in its order, too.
-    pub(super) messages: VecDeque<(u8, ShardMessage)>,
-    /// For other threads.
-    pub(crate) outbox: VecDeque<(u8, ShardMessage)>,
-    /// Fronts that want to know when a position is applied.
-    pub(super) tell: VecDeque<(u8, u64)>,
+    pub(super) messages: VecDeque<(u8, FrontMessage)>,
     /// For this thread's own partition, where it could not be asked at once.
     pub(super) own: VecDeque<(ConnectionId, ToPartition)>,
 }

@@ -201,7 +201,8 @@ fn operation(opcode: Opcode) -> Option<AuditOperation> {
 }
 
 /// Whether the audit log is told of requests with this opcode.
-pub(crate) fn is_audited(opcode: Opcode) -> bool {
+#[must_use]
+pub fn is_audited(opcode: Opcode) -> bool {
     operation(opcode).is_some()
 }
 

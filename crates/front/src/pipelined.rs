@@ -1,5 +1,4 @@
-//! What a write carries that follows others of its client which are not answered yet. What becomes of it:
-//! `replica/pipelined.rs`.
+//! What a write carries that follows others of its client which are not answered yet.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -34,7 +33,8 @@ pub struct Next {
 }
 
 /// Whether a request is a write that may be pipelined; whether it can be taken so, its partition knows.
-pub(crate) fn is_plain_write(opcode: Option<Opcode>) -> bool {
+#[must_use]
+pub fn is_plain_write(opcode: Option<Opcode>) -> bool {
     matches!(
         opcode,
         Some(

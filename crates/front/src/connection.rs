@@ -1,23 +1,21 @@
 //! One client's connection: where it stands, what it waits for, what is to be sent to it.
 
-use crate::aliases::Aliases;
-use crate::audit::{Audit, Audited};
-use crate::auth::IDENTITIES_BYTES_MAX;
+use crate::audit::{Audit, AuditEvent, Audited};
+use crate::auth::{CONSISTENCY, IDENTITIES_BYTES_MAX, LINEARIZABLE, SEQUENTIAL};
 use crate::config::Limits;
+use crate::message::Introduction;
 use crate::remote_client::RemoteClient;
 use crate::route::Route;
 use crate::sasl::SaslToken;
-use crate::session::SessionKey;
-use crate::shard_message::Introduction;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use slab::Slab;
-use stoa_partition::{IDENTITIES_MAX, Now};
+use stoa_partition::{FAILURE_PATH, IDENTITIES_MAX, Now};
 use stoa_tree::Identity;
 use stoa_wire::{Opcode, Reader, RequestHeader};
 
@@ -103,13 +101,17 @@ impl fmt::Display for CloseReason {
     }
 }
 
+/// Index of a live session; a connection keeps it, so that a touch needs no look-up.
+pub type SessionKey = usize;
+
 /// Where a connection stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub enum Phase {
     /// Nothing whole has arrived yet.
     Handshake,
     /// The session's creation, or its coming here, is on its way.
     Opening {
+        /// The timeout that is granted, milliseconds.
         timeout_ms: i32,
         /// What a client that asked is told: whether the session can only read.
         read_only: Option<bool>,
@@ -126,27 +128,67 @@ pub(crate) enum Phase {
 
 /// Something that must be answered in its turn.
 #[derive(Debug)]
-pub(crate) enum Slot {
-    /// A write: answered when its outcome is applied. `bars`: what follows depends on that.
-    Write { xid: i32, opcode: Opcode, arrived_us: u64, bars: bool },
-    /// The answer is known, but rests on everything up to this zxid: it may leave when that is
-    /// applied. (An error that was found against the proposed state, a frame too large.)
-    Answer { after: i64, xid: i32, opcode: Opcode, err: i32, body: Vec<u8>, arrived_us: u64 },
+pub enum Slot {
+    /// A write: answered when its outcome is applied.
+    Write {
+        /// The request's xid.
+        xid: i32,
+        /// The request's opcode.
+        opcode: Opcode,
+        /// When it was asked.
+        arrived_us: u64,
+        /// What follows depends on that.
+        bars: bool,
+    },
+    /// The answer is known, but rests on something: it may leave when that is applied. (An error that was found
+    /// against the proposed state, a frame too large.)
+    Answer {
+        /// It rests on everything up to this zxid.
+        after: i64,
+        /// The request's xid.
+        xid: i32,
+        /// The request's opcode.
+        opcode: Opcode,
+        /// The error, or 0.
+        err: i32,
+        /// What follows the header.
+        body: Vec<u8>,
+        /// When it was asked.
+        arrived_us: u64,
+    },
     /// What follows waits until everything is applied that was committed when it was asked.
-    Barrier { id: u64, answer: Option<Barred> },
+    Barrier {
+        /// The barrier's number.
+        id: u64,
+        /// The sync that asked for it.
+        answer: Option<Barred>,
+    },
     /// What follows waits because of what a program has taken for the client.
-    Pause { until_us: u64 },
-    /// A read behind a write of the same session, or anything behind a barrier. `may_write`: whether a read is one
-    /// that a program carries out, as a write, shows when what stands before it is applied; so writes behind it wait.
-    Request { frame: Box<[u8]>, arrived_us: u64, may_write: bool },
+    Pause {
+        /// Until then, microseconds.
+        until_us: u64,
+    },
+    /// A read behind a write of the same session, or anything behind a barrier.
+    Request {
+        /// As it has come.
+        frame: Box<[u8]>,
+        /// When it was asked.
+        arrived_us: u64,
+        /// Whether a read is one that a program carries out, as a write, shows when what stands before it is applied;
+        /// so writes behind it wait.
+        may_write: bool,
+    },
 }
 
 /// A sync that is answered when its barrier falls.
 #[derive(Debug)]
-pub(crate) struct Barred {
-    pub(crate) xid: i32,
-    pub(crate) body: Vec<u8>,
-    pub(crate) arrived_us: u64,
+pub struct Barred {
+    /// The request's xid.
+    pub xid: i32,
+    /// The body of the answer.
+    pub body: Vec<u8>,
+    /// When it was asked.
+    pub arrived_us: u64,
 }
 
 impl Slot {
@@ -188,15 +230,18 @@ pub struct Connection {
     pub identities: Vec<Identity>,
     /// What went over it.
     pub traffic: Traffic,
-    pub(crate) phase: Phase,
-    pub(crate) mode: Mode,
-    pub(crate) input: Input,
+    /// Where it stands.
+    pub phase: Phase,
+    /// How its client came, and what it has asked for.
+    pub mode: Mode,
+    /// How it is read from.
+    pub input: Input,
     pub(crate) queue: Queue,
-    pub(crate) output: Outgoing,
-    pub(crate) programs: OfPrograms,
+    output: Outgoing,
+    programs: OfPrograms,
     pub(crate) close_reason: Option<CloseReason>,
     /// Whose client it is, where the server has several partitions and this is one of them.
-    pub(crate) remote: Option<Box<RemoteClient>>,
+    pub remote: Option<Box<RemoteClient>>,
     /// Where its requests go, where the server has several partitions and this is its front.
     pub(crate) route: Option<Box<Route>>,
 }
@@ -245,38 +290,38 @@ impl Traffic {
         }
     }
 
-    pub(crate) fn replied(&mut self, latency_us: u64, count: u64, now_us: u64) {
+    fn replied(&mut self, latency_us: u64, now_us: u64) {
         self.latency_last_us = latency_us;
         self.latency_min_us = self.latency_min_us.min(latency_us);
         self.latency_max_us = self.latency_max_us.max(latency_us);
-        self.latency_sum_us += latency_us * count;
+        self.latency_sum_us += latency_us;
         self.last_reply_us = now_us;
     }
 
     /// Forgets latencies and packet counts, as the word `crst` asks.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         *self = Self { last_reply_us: self.last_reply_us, ..Self::new(self.established) };
     }
 }
 
 /// How a client came here, and what it has asked for as long as it is connected.
 #[derive(Debug, Default)]
-pub(crate) struct Mode {
+pub struct Mode {
     /// The request with which its session came here.
-    pub(crate) opening: u64,
+    pub opening: u64,
     /// Whether its reads must see everything that was acknowledged to anybody before them.
-    pub(crate) reads_newest: bool,
+    pub reads_newest: bool,
     /// Whether it is content with a server that only reads.
-    pub(crate) takes_read_only: bool,
+    pub takes_read_only: bool,
 }
 
 /// How a connection is read from.
 #[derive(Debug, Default)]
-pub(crate) struct Input {
+pub struct Input {
     /// Bytes of a frame that is too long, still to be skipped.
-    pub(crate) skip: usize,
+    pub skip: usize,
     /// Whether reading was stopped and must be resumed by us.
-    pub(crate) paused: bool,
+    pub paused: bool,
 }
 
 /// What must be answered, in its order.
@@ -293,22 +338,25 @@ pub(crate) struct Queue {
 
 /// What is to be sent to a client.
 #[derive(Debug, Default)]
-pub(crate) struct Outgoing {
-    pub(crate) bytes: Vec<u8>,
+struct Outgoing {
+    bytes: Vec<u8>,
     /// How many of them have been sent.
     sent: usize,
     /// Whether the driver has been told that there is output.
-    pub(crate) announced: bool,
+    announced: bool,
     /// Frames among them that answer something, where a front wants to know.
-    pub(crate) answers: u32,
+    answers: u32,
 }
+
+/// Names of watches that clients know by other paths than what is watched: by the path, what it is known as.
+type Aliases = BTreeMap<Box<str>, BTreeSet<Box<str>>>;
 
 /// What programs have to do with a client.
 #[derive(Debug, Default)]
-pub(crate) struct OfPrograms {
+struct OfPrograms {
     /// Why the last of its calls of a program, or registrations of one, has failed.
-    pub(crate) failure: Option<Box<str>>,
-    pub(crate) aliases: Option<Box<Aliases>>,
+    failure: Option<Box<str>>,
+    aliases: Option<Box<Aliases>>,
 }
 
 impl Connection {
@@ -316,6 +364,114 @@ impl Connection {
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.queue.slots.len() + self.route.as_ref().map_or(0, |route| route.requests.under_way as usize)
+    }
+
+    /// What must be answered, in its order.
+    #[inline]
+    #[must_use]
+    pub fn slots(&self) -> &VecDeque<Slot> {
+        &self.queue.slots
+    }
+
+    /// Takes all of that out, for something to stand before it: see [`Connection::put_slots_behind`].
+    pub fn take_slots(&mut self) -> VecDeque<Slot> {
+        core::mem::take(&mut self.queue.slots)
+    }
+
+    /// Puts it back, behind what stands there now.
+    pub fn put_slots_behind(&mut self, rest: VecDeque<Slot>) {
+        // What waits may be much, and what it waits for now is little.
+        let first = core::mem::replace(&mut self.queue.slots, rest);
+        first.into_iter().rev().for_each(|slot| self.queue.slots.push_front(slot));
+    }
+
+    /// Whether a write would overtake something.
+    #[inline]
+    #[must_use]
+    pub fn is_barred(&self) -> bool {
+        self.queue.bars > 0
+    }
+
+    /// The oldest write turns out to be a read, which is carried out when its turn comes. A read bars nothing, neither
+    /// as the write that it was taken for nor as a request.
+    pub fn reads_instead(&mut self, frame: Box<[u8]>) {
+        let write = self.queue.slots.iter_mut().find(|slot| matches!(slot, Slot::Write { .. }));
+        if let Some(slot) = write
+            && let Slot::Write { arrived_us, .. } = *slot
+        {
+            self.queue.bytes += frame.len();
+            *slot = Slot::Request { frame, arrived_us, may_write: false };
+        }
+    }
+
+    /// Whether it has as much under way, or unread, as it may.
+    #[inline]
+    #[must_use]
+    pub fn is_saturated(&self, limits: &Limits) -> bool {
+        matches!(self.phase, Phase::Opening { .. })
+            || self.outstanding() >= limits.outstanding_per_connection
+            || self.queue.bytes >= limits.queued_bytes_per_connection
+            || self.output_bytes() >= limits.output_pause_bytes
+    }
+
+    /// An answer has been written.
+    #[inline]
+    pub fn answered(&mut self, zxid: i64, latency_us: u64, now_us: u64) {
+        self.traffic.sent += 1;
+        self.output.answers += 1;
+        self.traffic.last_zxid = zxid;
+        self.traffic.replied(latency_us, now_us);
+    }
+
+    /// Takes what has been written for it, and how many answers are in it.
+    #[inline]
+    pub fn take_output(&mut self) -> (u32, Vec<u8>) {
+        (core::mem::take(&mut self.output.answers), core::mem::take(&mut self.output.bytes))
+    }
+
+    /// What has been written for it is this.
+    #[inline]
+    pub fn set_output(&mut self, bytes: Vec<u8>) {
+        self.output.bytes = bytes;
+    }
+
+    /// Nothing has been written for it.
+    pub fn clear_output(&mut self) {
+        self.output.bytes.clear();
+    }
+
+    /// The server closes it. Where it stood; `None` when it is being closed already.
+    pub fn close(&mut self, reason: CloseReason) -> Option<Phase> {
+        if self.phase == Phase::Closing {
+            return None;
+        }
+        self.close_reason = Some(reason);
+        Some(core::mem::replace(&mut self.phase, Phase::Closing))
+    }
+
+    /// A call of a program has failed, or a registration of one.
+    pub fn failed(&mut self, why: Box<str>) {
+        self.programs.failure = Some(why);
+    }
+
+    /// Why the last one failed, if that is what is asked for.
+    #[must_use]
+    pub fn failure_at(&self, path: &str) -> Option<&str> {
+        self.programs.failure.as_deref().filter(|_| path == FAILURE_PATH)
+    }
+
+    /// A path is watched that its client knows by another name.
+    pub fn knows_as(&mut self, path: &str, known_as: &str) {
+        self.programs.aliases.get_or_insert_default().entry(path.into()).or_default().insert(known_as.into());
+    }
+
+    /// Notes how new what it reads must be. False when an auth packet does not speak of that.
+    pub fn says_how_new(&mut self, scheme: &str, auth: &[u8]) -> bool {
+        let speaks = scheme == CONSISTENCY && matches!(auth, LINEARIZABLE | SEQUENTIAL);
+        if speaks {
+            self.mode.reads_newest = auth == LINEARIZABLE;
+        }
+        speaks
     }
 
     /// Whether nothing is read from it until there is room again.
@@ -326,7 +482,7 @@ impl Connection {
 
     /// Whether it is not read from because of what the server has under way, not because its client
     /// does not read: then the client may have said something that nobody has heard.
-    pub(crate) fn is_held_up(&self, limits: &Limits) -> bool {
+    pub fn is_held_up(&self, limits: &Limits) -> bool {
         self.input.paused && self.output_bytes() < limits.output_pause_bytes
     }
 
@@ -343,7 +499,7 @@ impl Connection {
 
     /// Its client has proved to be all of this as well. False, and nothing is kept, when it is more than one
     /// connection can hold.
-    pub(crate) fn prove(&mut self, identities: Vec<Identity>) -> bool {
+    pub fn prove(&mut self, identities: Vec<Identity>) -> bool {
         let new: Vec<_> = identities.into_iter().filter(|new| !self.identities.contains(new)).collect();
         let bytes = |identity: &Identity| identity.scheme.len() + identity.id.len();
         let all_bytes: usize = self.identities.iter().chain(&new).map(bytes).sum();
@@ -361,7 +517,7 @@ impl Connection {
     }
 
     /// What is waiting to be sent.
-    pub(crate) fn unsent(&self) -> &[u8] {
+    pub fn unsent(&self) -> &[u8] {
         self.output.bytes.get(self.output.sent..).unwrap_or_default()
     }
 
@@ -372,20 +528,20 @@ impl Connection {
     }
 }
 
-/// All connections of a server.
+/// All connections of a thread's clients, or of a partition's.
 #[derive(Default)]
-pub(crate) struct Connections {
+pub struct Connections {
     slots: Slab<(u32, Connection)>,
     generation: u32,
     by_address: HashMap<IpAddr, usize, FixedState>,
     /// Connections with output or with an end to announce, in order.
-    pub(crate) announced: VecDeque<ConnectionId>,
+    announced: VecDeque<ConnectionId>,
     /// Empty buffers to use again: most connections have nothing to send most of the time.
     spare: Vec<Vec<u8>>,
     /// Requests in all queues.
-    pub(crate) outstanding: usize,
+    outstanding: usize,
     /// Connections that are not read from because the server has too much under way, in order.
-    pub(crate) congested: VecDeque<ConnectionId>,
+    congested: VecDeque<ConnectionId>,
     /// Tokens that the driver has to look at.
     pub(crate) sasl: VecDeque<SaslToken>,
     /// For the audit log.
@@ -396,12 +552,67 @@ const SPARE_BUFFERS: usize = 64;
 const SPARE_BUFFER_BYTES: usize = 64 << 10;
 
 impl Connections {
-    pub(crate) fn len(&self) -> usize {
+    /// How many there are.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks for that")]
+    pub fn len(&self) -> usize {
         self.slots.len()
     }
 
+    /// Requests in all queues.
+    #[inline]
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// How many the driver has yet to be told of.
+    #[inline]
+    #[must_use]
+    pub fn announced_count(&self) -> usize {
+        self.announced.len()
+    }
+
+    /// One is not read from because the server has too much under way.
+    pub fn push_congested(&mut self, id: ConnectionId) {
+        self.congested.push_back(id);
+    }
+
+    /// The first of them that may go on, when there is room again.
+    pub fn pop_congested(&mut self) -> Option<ConnectionId> {
+        self.congested.pop_front()
+    }
+
+    /// Whether there are such.
+    #[inline]
+    #[must_use]
+    pub fn has_congested(&self) -> bool {
+        !self.congested.is_empty()
+    }
+
+    /// The next token of SASL that the driver has to look at.
+    pub fn poll_sasl(&mut self) -> Option<SaslToken> {
+        self.sasl.pop_front()
+    }
+
+    /// The next event for the audit log.
+    #[inline]
+    pub fn poll_audit(&mut self) -> Option<AuditEvent> {
+        self.audit.events.pop_front()
+    }
+
+    /// Whether the audit log wants to know.
+    #[inline]
+    #[must_use]
+    pub fn is_audited(&self) -> bool {
+        self.audit.is_on
+    }
+
     /// A client has connected, if there may be one more.
-    pub(crate) fn admit(
+    ///
+    /// # Errors
+    /// When a limit is reached.
+    pub fn admit(
         &mut self,
         limits: &Limits,
         peer: SocketAddr,
@@ -421,7 +632,8 @@ impl Connections {
         self.by_address.get(&address).copied().unwrap_or(0)
     }
 
-    pub(crate) fn insert(&mut self, peer: SocketAddr, now: Now) -> ConnectionId {
+    /// One more, whatever the limits are.
+    pub fn insert(&mut self, peer: SocketAddr, now: Now) -> ConnectionId {
         *self.by_address.entry(peer.ip()).or_insert(0) += 1;
         self.generation = self.generation.wrapping_add(1);
         let index = self.slots.insert((
@@ -446,23 +658,27 @@ impl Connections {
         ConnectionId((u64::from(self.generation) << 32) | index as u64)
     }
 
+    /// One of them, if it is there.
     #[inline]
-    pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection> {
+    #[must_use]
+    pub fn get(&self, id: ConnectionId) -> Option<&Connection> {
         self.slots
             .get(id.index())
             .filter(|(generation, _)| u64::from(*generation) == id.0 >> 32)
             .map(|(_, connection)| connection)
     }
 
+    /// One of them, to be changed.
     #[inline]
-    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+    pub fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
         self.slots
             .get_mut(id.index())
             .filter(|(generation, _)| u64::from(*generation) == id.0 >> 32)
             .map(|(_, connection)| connection)
     }
 
-    pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
+    /// One is over.
+    pub fn remove(&mut self, id: ConnectionId) -> Option<Connection> {
         self.get(id)?;
         let (_, mut connection) = self.slots.remove(id.index());
         self.audit_end(&mut connection);
@@ -477,19 +693,21 @@ impl Connections {
         Some(connection)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
         self.slots.iter().map(|(index, (generation, connection))| {
             (ConnectionId((u64::from(*generation) << 32) | index as u64), connection)
         })
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+    /// All of them, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
         self.slots.iter_mut().map(|(_, (_, connection))| connection)
     }
 
     /// The buffer to append to; the driver will be told.
     #[inline]
-    pub(crate) fn output(&mut self, id: ConnectionId) -> Option<&mut Vec<u8>> {
+    pub fn output(&mut self, id: ConnectionId) -> Option<&mut Vec<u8>> {
         // Written out instead of `get_mut`, so that the other fields stay reachable.
         let (generation, connection) = self.slots.get_mut(id.index())?;
         if u64::from(*generation) != id.0 >> 32 {
@@ -533,12 +751,12 @@ impl Connections {
     }
 
     /// An empty buffer that is not needed here.
-    pub(crate) fn spare(&mut self) -> Option<Vec<u8>> {
+    pub fn spare(&mut self) -> Option<Vec<u8>> {
         self.spare.pop()
     }
 
     /// Keeps a buffer to use it again; what is in it is not needed any more.
-    pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
+    pub fn recycle(&mut self, mut buffer: Vec<u8>) {
         let capacity = buffer.capacity();
         if self.spare.len() < SPARE_BUFFERS && capacity > 0 && capacity <= SPARE_BUFFER_BYTES {
             buffer.clear();
@@ -547,7 +765,7 @@ impl Connections {
     }
 
     /// The next connection that the driver is to be told of.
-    pub(crate) fn poll_announced(&mut self) -> Option<Output> {
+    pub fn poll_announced(&mut self) -> Option<Output> {
         let id = self.announced.pop_front()?;
         if let Some(connection) = self.get_mut(id) {
             connection.output.announced = false;
@@ -564,7 +782,7 @@ impl Connections {
     }
 
     /// The same, before all others.
-    pub(crate) fn announce_first(&mut self, id: ConnectionId) {
+    pub fn announce_first(&mut self, id: ConnectionId) {
         if let Some(connection) = self.get_mut(id).filter(|connection| !connection.output.announced) {
             connection.output.announced = true;
             self.announced.push_front(id);
@@ -572,7 +790,8 @@ impl Connections {
     }
 
     /// `sent` bytes have left; an emptied buffer goes back to the spare ones.
-    pub(crate) fn advance(&mut self, id: ConnectionId, sent: usize) {
+    #[inline]
+    pub fn advance(&mut self, id: ConnectionId, sent: usize) {
         let Some(connection) = self.get_mut(id) else { return };
         connection.output.sent += sent;
         if connection.output.sent >= connection.output.bytes.len() {
@@ -584,7 +803,7 @@ impl Connections {
     }
 
     /// By which names a connection knows a path that it watches for the sake of programs. They are forgotten.
-    pub(crate) fn take_aliases(&mut self, id: ConnectionId, path: &str) -> BTreeSet<Box<str>> {
+    pub fn take_aliases(&mut self, id: ConnectionId, path: &str) -> BTreeSet<Box<str>> {
         let Some(connection) = self.get_mut(id) else { return BTreeSet::new() };
         let Some(aliases) = &mut connection.programs.aliases else { return BTreeSet::new() };
         let taken = aliases.remove(path).unwrap_or_default();
@@ -594,7 +813,8 @@ impl Connections {
         taken
     }
 
-    pub(crate) fn push_slot(&mut self, id: ConnectionId, slot: Slot) {
+    /// Something must be answered after all that must be already.
+    pub fn push_slot(&mut self, id: ConnectionId, slot: Slot) {
         if let Some(connection) = self.get_mut(id) {
             connection.queue.bytes += slot.bytes();
             connection.queue.bars += usize::from(slot.bars());
@@ -603,7 +823,8 @@ impl Connections {
         }
     }
 
-    pub(crate) fn pop_slot(&mut self, id: ConnectionId) -> Option<Slot> {
+    /// Takes out what must be answered next.
+    pub fn pop_slot(&mut self, id: ConnectionId) -> Option<Slot> {
         let connection = self.get_mut(id)?;
         let slot = connection.queue.slots.pop_front()?;
         connection.queue.bytes -= slot.bytes();
@@ -621,7 +842,7 @@ impl Connections {
     }
 
     /// Takes out the slot in this place.
-    pub(crate) fn remove_slot(&mut self, id: ConnectionId, at: usize) -> Option<Slot> {
+    pub fn remove_slot(&mut self, id: ConnectionId, at: usize) -> Option<Slot> {
         let connection = self.get_mut(id)?;
         connection.queue.slots.get(at)?;
         connection.queue.slots.rotate_left(at);
@@ -631,7 +852,7 @@ impl Connections {
     }
 
     /// The oldest write of a connection has this answer, which waits for what stands before it.
-    pub(crate) fn answer_write(&mut self, id: ConnectionId, err: i32, body: &[u8]) {
+    pub fn answer_write(&mut self, id: ConnectionId, err: i32, body: &[u8]) {
         let Some(connection) = self.get_mut(id) else { return };
         let write = connection.queue.slots.iter_mut().find(|slot| matches!(slot, Slot::Write { .. }));
         if let Some(slot) = write
@@ -647,11 +868,11 @@ impl Connections {
 /// What the driver must do with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// There are bytes to send: take them with [`crate::Shard::output`].
+    /// There are bytes to send.
     Send(ConnectionId),
     /// Reading may go on: hand in again what was not consumed, and what has arrived since.
     Resume(ConnectionId),
-    /// Send what is left if that can be done soon, close, and say so with [`crate::Shard::disconnected`].
+    /// Send what is left if that can be done soon, close, and say so.
     Close(ConnectionId, CloseReason),
 }
 

@@ -5,7 +5,7 @@ use crate::delivered_zxid;
 use crate::frame::Frame;
 use crate::front::{Direct, Pipeline};
 use crate::gather::{Gather, is_for_all};
-use crate::shard_message::Attached;
+use crate::message::Attached;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -231,7 +231,7 @@ impl Route {
     }
 
     /// Whether a partition that has told the client nothing may have come past the end of its session before it knew of
-    /// the connection: see [`crate::replica::Replica::silence_remote_clients`]. What it tells first then waits for the first
+    /// the connection: see `silence_remote_clients` of the replica. What it tells first then waits for the first
     /// partition, which will have ended the connection.
     #[cold]
     fn may_have_ended(&self, stamp: &Timestamp) -> bool {
