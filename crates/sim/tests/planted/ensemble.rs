@@ -6,7 +6,7 @@ use stoa_sim::ensemble::{Faults, Settings, World};
 use crate::wrong;
 
 /// The seeds within which a bug must be found.
-const SEEDS: u64 = 30;
+const SEEDS: u64 = 100;
 
 fn world(seed: u64, kind: &str) -> World {
     World::new(seed, Settings::named(kind).expect("it is one of the kinds"), false)

@@ -5,7 +5,7 @@ use stoa_sim::ensemble::Failure;
 use stoa_sim::recipes::{Play, RecipeOutcome, RecipePlan, run};
 
 /// The seeds within which a bug must be found.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 600;
 
 fn live(seed: u64, play: Play, kind: &str) -> Result<RecipeOutcome, Failure> {
     run(seed, &RecipePlan::of(seed, Some(play), Some(kind)).expect("it is one of the kinds"), false)
