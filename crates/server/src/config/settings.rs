@@ -179,7 +179,7 @@ settings! {
     /// What this ensemble is called: a client that names another one with the scheme `ensemble` is turned away. Several names have commas between them.
     ensemble_names: Vec<String> = "ensemble-names" "STOA_ENSEMBLE_NAMES" NameList, "", zoo ["ensembleAuthName" Reading::Own];
     /// How many connections may wait to be accepted.
-    listen_backlog: u32 = "listen-backlog" "STOA_LISTEN_BACKLOG" Count, "4096", zoo ["clientPortListenBacklog" Reading::BACKLOG];
+    listen_backlog: u32 = "listen-backlog" "STOA_LISTEN_BACKLOG" Count, "1024", zoo ["clientPortListenBacklog" Reading::BACKLOG];
     /// The port for admin HTTP and `/metrics`; 0 switches it off.
     admin_port: u16 = "admin-port" "STOA_ADMIN_PORT" Port, "8080", zoo ["admin.serverPort" Reading::PORT_PROPERTY];
     /// The address to listen on for admin HTTP; by default 127.0.0.1, which only programs on this machine reach; `::` is every address of the machine, IPv4 and IPv6.
