@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::against::Against;
+use crate::peer::{read, write};
 use crate::suites::{SERVER_COMMAND, install, install_missing};
 use crate::tally::{self, Tally};
 use crate::{peer, run, workspace};
@@ -281,14 +282,6 @@ fn remove(folder: &Path) -> Result<(), String> {
             .map_err(|error| format!("cannot remove {}: {error}", folder.display()))?;
     }
     Ok(())
-}
-
-fn read(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
-}
-
-fn write(path: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! | [`Replica::peer_message`], [`Replica::peer_connected`], [`Replica::peer_lost`] | [`Replica::poll_peer`] |
 //! | [`Replica::appended`], [`Replica::append_refused`] | [`Replica::poll_append`] |
 //! | [`Replica::snapshot_taken`], [`Replica::snapshot_finished`] | [`Replica::poll_snapshot`] |
+//! | [`Shard::apply_more`] | [`Replica::has_more_to_apply`] |
 //! | [`Shard::tick`] | [`Shard::next_wake_us`] |
 //!
 //! The way of a write: a frame is decoded, prepared against the state as it will be, and becomes an
