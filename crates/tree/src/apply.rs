@@ -4,6 +4,7 @@ use crate::digest::{self, Place};
 use crate::encoding::{CreateOp, OpAcl};
 use crate::observer::{Observer, OpResult};
 use crate::quota::Usage;
+use crate::sites::Changed;
 use crate::slab::NONE;
 use crate::tree::Tree;
 use crate::update::{CorruptUpdate, Op, Update};
@@ -12,28 +13,35 @@ use stoa_wire::{EventKind, path};
 
 impl Tree {
     /// Carries out an update. One that was applied before (its zxid is not above
-    /// [`Tree::last_zxid`]) is skipped: no change, no event, no result.
+    /// [`Tree::last_prepared_zxid`]) is skipped: no change, no event, no result.
     ///
     /// # Errors
     /// When the update is damaged or does not fit the state. The tree must not be used any more.
     #[inline]
     pub fn apply(&mut self, update: &Update<'_>, observer: &mut impl Observer) -> Result<(), CorruptUpdate> {
-        if update.zxid <= self.last_zxid {
+        if update.zxid <= self.last_prepared_zxid {
             return Ok(());
         }
         update.for_each_op(|op| self.apply_op(update, op, observer))?;
-        self.last_zxid = update.zxid;
+        if !self.sites.absent.is_empty() {
+            self.end_absent(update)?;
+        }
+        self.last_prepared_zxid = update.zxid;
+        self.last_zxid = self.last_zxid.max(update.zxid);
         let acls = &mut self.acls;
         self.overlay.applied(update.zxid, |acl| acls.release(acl));
         Ok(())
     }
 
-    fn apply_op(
+    pub(crate) fn apply_op(
         &mut self,
         update: &Update<'_>,
         op: Op<'_>,
         observer: &mut impl Observer,
     ) -> Result<(), CorruptUpdate> {
+        if !self.sites.absent.is_empty() && self.is_of_absent(update, &op, observer) {
+            return Ok(());
+        }
         match op {
             Op::Create { create, parent_cversion } => {
                 self.apply_create(update, &create, parent_cversion, observer)
@@ -49,6 +57,7 @@ impl Tree {
             Op::CreateSession { timeout_ms, password, contact } => {
                 let session = update.session;
                 self.sessions.create(session, timeout_ms, password, contact);
+                self.come_home(update);
                 observer.result(OpResult::SessionOpened { session, timeout_ms, password, contact });
                 Ok(())
             }
@@ -57,6 +66,7 @@ impl Tree {
                 let password = self.sessions.open(session, timeout_ms, contact);
                 let password =
                     password.ok_or_else(|| update.corrupt("it opens a session that is not there"))?;
+                self.come_home(update);
                 observer.result(OpResult::SessionOpened { session, timeout_ms, password, contact });
                 Ok(())
             }
@@ -65,6 +75,7 @@ impl Tree {
                 Ok(())
             }
             Op::Partition(op) => self.apply_partition_op(update, op, observer),
+            Op::Site(op) => self.apply_site_op(update, op),
         }
     }
 
@@ -75,6 +86,9 @@ impl Tree {
         parent_cversion: i32,
         observer: &mut impl Observer,
     ) -> Result<(), CorruptUpdate> {
+        if self.sites.are_there() && self.create_of_ended(update, create, parent_cversion, observer)? {
+            return Ok(());
+        }
         let CreateOp { path, kind, with_stat, .. } = *create;
         let (parent_path, name) = self.expect_free(path, update)?;
         let parent = self.expect_at(parent_path, update)?;
@@ -86,8 +100,9 @@ impl Tree {
         let parent_ext = self.nodes[parent].ext;
         let parent_ext = &mut self.exts[parent_ext];
         parent_ext.cversion = parent_cversion;
-        parent_ext.pzxid = update.zxid;
+        parent_ext.pzxid = parent_ext.pzxid.max(update.zxid);
         self.after_change(parent, parent_place.path_digest);
+        self.note_late(parent, Changed::Children, update.zxid);
 
         let place = parent_place.child(name.as_bytes());
         let stat = self.count_created((path, id, place), update.zxid, observer);
@@ -133,6 +148,7 @@ impl Tree {
         let bytes = node.data_len() as i64 - bytes_before;
         self.after_data_change(id, path_digest);
         self.after_change(id, path_digest);
+        self.note_late(id, Changed::Data, update.zxid);
         let stat = self.stat_of(id);
 
         self.count_for_quota(path, Usage { count: 0, bytes }, observer);
@@ -173,6 +189,9 @@ impl Tree {
             self.delete_znode(id, &path, update.zxid, observer);
         }
         self.sessions.remove(session);
+        if self.sites.are_there() {
+            self.sites.ended.note(session, update.zxid);
+        }
         observer.result(OpResult::SessionClosed { session });
     }
 
@@ -193,6 +212,7 @@ impl Tree {
         let parent_ext = &mut self.exts[parent_ext];
         parent_ext.pzxid = parent_ext.pzxid.max(zxid);
         self.after_change(parent, parent_place.path_digest);
+        self.note_late(parent, Changed::Children, zxid);
         let node = self.drop_node(id);
 
         self.tell_deleted(path, &node, zxid, observer);

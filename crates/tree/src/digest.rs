@@ -136,6 +136,12 @@ pub(crate) fn visitor_term(session_term: u64, visited: u64) -> u64 {
     number(session_term ^ B, visited as i64)
 }
 
+/// The term of everything but its data about a znode that is marked with a site, and of a session that has its home
+/// at one.
+pub(crate) fn marked_term(term: u64, site: u8) -> u64 {
+    number(term ^ A, i64::from(site))
+}
+
 /// The term of an exception in the table of what lives elsewhere than the rule says.
 pub(crate) fn placed_term(path: u64, partition: u8) -> u64 {
     number(path ^ C, i64::from(partition))
@@ -187,6 +193,8 @@ mod tests {
             data_term(of_path("/b"), None),
             stat_term(path, [0; 12]),
             stat_term(path, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            marked_term(stat_term(path, [0; 12]), 1),
+            marked_term(stat_term(path, [0; 12]), 2),
             stat_term(path, [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
             away_term(path),
             away_term(of_path("/b")),

@@ -29,6 +29,8 @@ struct Header {
 pub struct Loader {
     pub(crate) tree: Tree,
     header: Option<Header>,
+    /// The last zxid that was prepared at this site, where there are sites.
+    pub(crate) prepared: Option<i64>,
     /// That of the header.
     pub(crate) format: u8,
     ended: bool,
@@ -102,6 +104,7 @@ impl Loader {
         Self {
             tree,
             header: None,
+            prepared: None,
             format: FORMAT,
             ended: false,
             ids: Ids::new(),
@@ -133,7 +136,10 @@ impl Loader {
                 tag::SESSION => self.read_session(&mut reader)?,
                 tag::ZNODE => self.read_znode(&mut reader)?,
                 tag::END => self.ended = true,
-                _ => self.read_of_partitions(tag, &mut reader)?,
+                _ => match self.read_of_sites(tag, &mut reader) {
+                    Some(read) => read?,
+                    None => self.read_of_partitions(tag, &mut reader)?,
+                },
             }
         }
         Ok(())
@@ -195,6 +201,7 @@ impl Loader {
         node.set_mtime(record.mtime);
         node.version = record.version;
         node.acl = acl;
+        node.set_mark(record.mark);
         self.put(id, record.place, node);
         let tree = &mut self.tree;
         if let Some(LoadedExt { pzxid, cversion, .. }) = record.ext {
@@ -285,6 +292,7 @@ impl Loader {
         }
         let mut tree = self.tree;
         tree.last_zxid = header.last_zxid;
+        Self::finish_sites(&mut tree, self.prepared, header.last_zxid);
         let found = tree.digest();
         if found != header.digest {
             return Err(LoadError::DigestMismatch { expected: header.digest, found });

@@ -41,6 +41,9 @@ const TTL: u16 = 16;
 /// The data's hash is in front of it.
 const HASHED: u16 = 32;
 const KINDS: u16 = EPHEMERAL | CONTAINER | TTL;
+/// The site that a znode is marked with, see [`crate::sites`]; 0 of one without a mark.
+const MARK_SHIFT: u32 = 8;
+const MARK: u16 = 31 << MARK_SHIFT;
 
 /// Data of this length or more has its hash with it: when it is replaced it need not be read once more,
 /// from wherever in memory it is.
@@ -232,6 +235,17 @@ impl Node {
         };
         self.flags = (self.flags & !KINDS) | flag;
         owner
+    }
+
+    /// The site that it is marked with, or 0.
+    #[inline]
+    pub(crate) fn mark(&self) -> u8 {
+        ((self.flags & MARK) >> MARK_SHIFT) as u8
+    }
+
+    /// `site` is at most 31.
+    pub(crate) fn set_mark(&mut self, site: u8) {
+        self.flags = self.flags & !MARK | u16::from(site) << MARK_SHIFT & MARK;
     }
 
     pub(crate) fn is_ephemeral(&self) -> bool {

@@ -18,6 +18,7 @@ use crate::node::ZnodeKind;
 use crate::partitions::Outstanding;
 use crate::quota::Usage;
 use crate::session::OpenSession;
+use crate::sites::OutstandingTokens;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -232,12 +233,14 @@ pub(crate) struct Overlay {
     quota_touches: VecDeque<QuotaTouch>,
     quota_sums: HashMap<Arc<str>, QuotaSum, FixedState>,
     pub(crate) partitions: Outstanding,
+    pub(crate) tokens: OutstandingTokens,
     undo: Option<Vec<Undo>>,
 }
 
 impl Overlay {
     pub(crate) fn is_empty(&self) -> bool {
-        self.touches.is_empty() && self.session_touches.is_empty() && self.partitions.is_empty()
+        let are_empty = self.partitions.is_empty() && self.tokens.is_empty();
+        self.touches.is_empty() && self.session_touches.is_empty() && are_empty
     }
 
     fn slot_of(&self, path: &str, hash: u32) -> Option<u32> {
@@ -598,6 +601,7 @@ impl Overlay {
             self.forget_quota_touch(&touch);
         }
         self.partitions.applied(zxid);
+        self.tokens.applied(zxid);
         while let Some((touched, session)) = self.session_touches.pop_front_if(|touch| touch.0 <= zxid) {
             if self.sessions.get(&session).is_some_and(|it| it.is_closing() && it.closed_by == touched) {
                 self.going.end(session);

@@ -1,12 +1,13 @@
 //! The records of a snapshot, as they are written and read.
 //!
 //! ```text
-//! snapshot := header, (acl | session | visits | znode | absent | placed | except)*, end
-//!             in any order (but visits after their session, except after placed), cut between records
+//! snapshot := header, (acl | session | visits | home | znode | absent | placed | except | sites | ended)*, end
+//!             in any order (but visits and home after their session, except after placed, ended after sites),
+//!             cut between records
 //! header   := 1, format u8, last_zxid i64, digest u64, nodes u64, sessions u64
 //! acl      := 2, id u32, encoded (as on the wire)
 //! session  := 3, id i64, timeout_ms i32, password [u8; 16], server u8, opening u64
-//! znode    := 4, flags u8, place, czxid, mzxid, ctime, mtime i64, version, aversion i32,
+//! znode    := 4, flags u8, [mark u8], place, czxid, mzxid, ctime, mtime i64, version, aversion i32,
 //!             acl u32, [pzxid i64, cversion i32, owner i64], name, data
 //! place    := id u32, parent u32, prev u32   prev: the sibling that was created before, 0 for the first
 //! end      := 5
@@ -14,6 +15,10 @@
 //! visits   := 7, session i64, partitions u64
 //! placed   := 8, version u64               the table of what lives elsewhere than the rule says,
 //! except   := 9, partition u8, path        unless it was never changed
+//! sites    := 10, site u8, since_zxid, prepared_zxid i64, forgotten u64        where there are sites; prepared_zxid:
+//!             the last that was prepared here, forgotten: how many ends of sessions
+//! ended    := 11, session, zxid i64        a session that has ended, and with which update
+//! home     := 12, session i64, site u8     where the client of a session is
 //! ```
 //! Integers are little-endian; `encoded`, `name`, `data` and `path` have their length (u32) before them.
 //! Ids only tie the records together: whoever loads them gives new ones. A node is a znode or absent;
@@ -23,6 +28,7 @@
 //! one update are in the order of their names, names that are away before all others.
 
 use crate::node::{Ext, Node, ROOT_ID, TTL_MS_MAX, ZnodeKind};
+use crate::sites::SITE_MAX;
 use crate::slab::NONE;
 use alloc::vec::Vec;
 use core::fmt;
@@ -39,7 +45,7 @@ pub(crate) mod tag {
     pub(crate) const SESSION: u8 = 3;
     pub(crate) const ZNODE: u8 = 4;
     pub(crate) const END: u8 = 5;
-    // The others are those of `crate::partitions::records`.
+    // The others are those of `crate::partitions::records` and `crate::sites::snapshot`.
 }
 
 pub(crate) mod flag {
@@ -49,6 +55,7 @@ pub(crate) mod flag {
     pub(crate) const KINDS: u8 = 3;
     pub(crate) const NULL_DATA: u8 = 4;
     pub(crate) const EXT: u8 = 8;
+    pub(crate) const MARK: u8 = 16;
 }
 
 /// Why bytes are not a snapshot.
@@ -99,6 +106,8 @@ pub(crate) type Result<T> = core::result::Result<T, LoadError>;
 
 /// The record of a znode, complete in itself.
 pub(crate) struct ZnodeRecord<'a> {
+    /// The site that it is marked with, or 0.
+    pub(crate) mark: u8,
     pub(crate) place: PlaceRecord,
     pub(crate) czxid: i64,
     pub(crate) mzxid: i64,
@@ -146,8 +155,12 @@ impl PlaceRecord {
 impl<'a> ZnodeRecord<'a> {
     pub(crate) fn decode(reader: &mut RecordReader<'a>, format: u8) -> Result<Self> {
         let flags = reader.u8()?;
-        if flags & !(flag::KINDS | flag::NULL_DATA | flag::EXT) != 0 {
+        if flags & !(flag::KINDS | flag::NULL_DATA | flag::EXT | flag::MARK) != 0 {
             return Err(LoadError::Malformed("a znode has an unknown flag"));
+        }
+        let mark = if flags & flag::MARK == 0 { 0 } else { reader.u8()? };
+        if (mark == 0) != (flags & flag::MARK == 0) || mark > SITE_MAX {
+            return Err(LoadError::Malformed("a znode is marked with a site that is out of range"));
         }
         let place = PlaceRecord::decode(reader, format)?;
         let (czxid, mzxid) = (reader.i64()?, reader.i64()?);
@@ -169,7 +182,7 @@ impl<'a> ZnodeRecord<'a> {
         if place.id == ROOT_ID && kind != ZnodeKind::Persistent {
             return Err(LoadError::Malformed("the root is not persistent"));
         }
-        Ok(Self { place, czxid, mzxid, ctime, mtime, version, aversion, acl, ext, kind, name, data })
+        Ok(Self { mark, place, czxid, mzxid, ctime, mtime, version, aversion, acl, ext, kind, name, data })
     }
 }
 
@@ -246,6 +259,9 @@ fn kind_of(flags: u8, ext: Option<&LoadedExt>) -> Result<ZnodeKind> {
 /// Writes a znode.
 pub(crate) fn write_znode(id: u32, node: &Node, ext: Option<&Ext>, out: &mut Vec<u8>) {
     out.extend_from_slice(&[tag::ZNODE, flags(node, ext)]);
+    if node.mark() != 0 {
+        out.push(node.mark());
+    }
     put_place(id, node, out);
     for number in [node.czxid, node.mzxid, node.ctime(), node.mtime()] {
         out.extend_from_slice(&number.to_le_bytes());
@@ -271,7 +287,8 @@ fn flags(node: &Node, ext: Option<&Ext>) -> u8 {
         Some(ZnodeKind::Ttl { .. }) => flag::TTL,
     };
     let ext = if ext.is_some() { flag::EXT } else { 0 };
-    null_data | kind | ext
+    let mark = if node.mark() != 0 { flag::MARK } else { 0 };
+    null_data | kind | ext | mark
 }
 
 pub(crate) fn put_place(id: u32, node: &Node, out: &mut Vec<u8>) {

@@ -37,6 +37,8 @@ pub(crate) struct Session {
     pub(crate) timeout_ms: i32,
     pub(crate) password: [u8; PASSWORD_LEN],
     pub(crate) contact: Contact,
+    /// The site where its client is; see [`crate::sites`].
+    pub(crate) home: u8,
     /// The other partitions where it owns ephemerals, or has: a bit for each.
     pub(crate) visited: u64,
     /// Head of the list of its ephemerals.
@@ -80,7 +82,8 @@ impl Session {
     fn term(&self, id: i64) -> u64 {
         let Contact { server, opening } = self.contact;
         let term = digest::session_term(id, self.timeout_ms, &self.password, (server, opening));
-        if self.visited == 0 { term } else { digest::visitor_term(term, self.visited) }
+        let term = if self.visited == 0 { term } else { digest::visitor_term(term, self.visited) };
+        if self.home == 0 { term } else { digest::marked_term(term, self.home) }
     }
 
     /// The session as it will be, if nothing outstanding concerns it.
@@ -125,14 +128,15 @@ impl Sessions {
         password: [u8; PASSWORD_LEN],
         contact: Contact,
     ) {
-        let (visited, first_ephemeral, ephemeral_count) = match self.by_id.get(&id) {
+        let (home, visited, first_ephemeral, ephemeral_count) = match self.by_id.get(&id) {
             Some(old) => {
                 self.digest = self.digest.wrapping_sub(old.term(id));
-                (old.visited, old.first_ephemeral, old.ephemeral_count)
+                (old.home, old.visited, old.first_ephemeral, old.ephemeral_count)
             }
-            None => (0, NONE, 0),
+            None => (0, 0, NONE, 0),
         };
-        let session = Session { timeout_ms, password, contact, visited, first_ephemeral, ephemeral_count };
+        let session =
+            Session { timeout_ms, password, contact, home, visited, first_ephemeral, ephemeral_count };
         self.digest = self.digest.wrapping_add(session.term(id));
         self.by_id.insert(id, session);
     }
@@ -145,6 +149,19 @@ impl Sessions {
             session.contact = contact;
             session.password
         })
+    }
+
+    /// Its client is at a site. `None` when there is no such session.
+    pub(crate) fn set_home(&mut self, id: i64, home: u8) -> Option<()> {
+        self.change(id, |session| session.home = home)
+    }
+
+    /// The clients of all sessions are at a site.
+    pub(crate) fn set_all_homes(&mut self, home: u8) {
+        let ids: Vec<i64> = self.by_id.keys().copied().collect();
+        for id in ids {
+            self.set_home(id, home);
+        }
     }
 
     /// Changes what the digest covers of a session. `None` when there is no such session.

@@ -5,6 +5,7 @@
 //! sibling. A znode created since the walk began is left out. What is written is described in [`crate::records`].
 
 use crate::partitions::write_visits;
+use crate::sites::write_home;
 use crate::records::{FORMAT, put_bytes, tag};
 use crate::tree::Tree;
 use crate::walk::Walk;
@@ -42,8 +43,10 @@ impl Tree {
             block.extend_from_slice(&session.password);
             session.contact.encode(block);
             write_visits(id, session.visited, block);
+            write_home(id, session.home, block);
         }
         self.write_placed(&mut walk);
+        self.write_sites(&mut walk);
         self.walk = Some(Box::new(walk));
     }
 

@@ -11,6 +11,7 @@ use crate::proposed::Overlay;
 use crate::quota::Quotas;
 use crate::reserved;
 use crate::session::Sessions;
+use crate::sites::Sites;
 use crate::slab::{NONE, Slab, Slot};
 use crate::walk::Walk;
 use alloc::boxed::Box;
@@ -30,6 +31,7 @@ pub struct Tree {
     pub(crate) sessions: Sessions,
     pub(crate) quotas: Quotas,
     pub(crate) partitions: Partitions,
+    pub(crate) sites: Sites,
     pub(crate) overlay: Overlay,
     pub(crate) walk: Option<Box<Walk>>,
     /// Head of the list of containers and TTL znodes.
@@ -37,7 +39,10 @@ pub struct Tree {
     counts: Counts,
     /// The part of the digest that stands for the znodes.
     digest: u64,
+    /// The largest zxid.
     pub(crate) last_zxid: i64,
+    /// The last one that was prepared here, and not at another site.
+    pub(crate) last_prepared_zxid: i64,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -99,12 +104,14 @@ impl Tree {
             sessions: Sessions::default(),
             quotas: Quotas::new(hasher),
             partitions: Partitions::default(),
+            sites: Sites::default(),
             overlay: Overlay::default(),
             walk: None,
             first_reapable: NONE,
             counts: Counts::default(),
             digest: 0,
             last_zxid: 0,
+            last_prepared_zxid: 0,
         }
     }
 
@@ -290,6 +297,7 @@ impl Tree {
     /// Takes a node that nothing hangs on any more out of the index and the slab.
     pub(crate) fn drop_node(&mut self, id: u32) -> Node {
         self.index.remove(&mut self.nodes, id);
+        self.sites.late.forget(id);
         let node = self.nodes.remove(id);
         if node.ext != NONE {
             self.exts.remove(node.ext);
@@ -404,7 +412,8 @@ impl Tree {
             i64::from(ext.num_children),
             self.acls.digest(node.acl) as i64,
         ];
-        digest::stat_term(path_digest, numbers)
+        let term = digest::stat_term(path_digest, numbers);
+        if node.mark() == 0 { term } else { digest::marked_term(term, node.mark()) }
     }
 
     /// Call before anything of a znode but its data changes (or also its data, see

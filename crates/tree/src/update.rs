@@ -15,6 +15,7 @@ use crate::Stamp;
 use crate::encoding::{CreateOp, DataLen, Decoder, OpAcl, Reason, put_len, put_nullable, put_path};
 use crate::partitions::PartitionOp;
 use crate::session::Contact;
+use crate::sites::SiteOp;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -43,7 +44,7 @@ impl fmt::Display for CorruptUpdate {
 
 impl core::error::Error for CorruptUpdate {}
 
-// Tags; those from 10 on are those of `crate::partitions::ops`.
+// Tags; those from 10 on are those of `crate::partitions::ops` and `crate::sites::ops`.
 const CREATE: u8 = 1;
 const DELETE: u8 = 2;
 const SET_DATA: u8 = 3;
@@ -89,6 +90,8 @@ pub(crate) enum Op<'a> {
     CloseSession,
     /// What concerns other partitions.
     Partition(PartitionOp<'a>),
+    /// What concerns other sites.
+    Site(SiteOp<'a>),
 }
 
 /// A deterministic change of the state.
@@ -156,6 +159,7 @@ impl Op<'_> {
             }
             Self::CloseSession => out.push(CLOSE_SESSION),
             Self::Partition(op) => op.encode(out),
+            Self::Site(op) => op.encode(out),
         }
     }
 }
@@ -194,7 +198,10 @@ impl<'a> Op<'a> {
                 Self::OpenSession { timeout_ms: decoder.i32()?, contact: Contact::decode(decoder.array()?) }
             }
             CLOSE_SESSION => Self::CloseSession,
-            tag => Self::Partition(PartitionOp::decode(tag, decoder, session)?),
+            tag => match SiteOp::decode(tag, decoder) {
+                Some(op) => Self::Site(op?),
+                None => Self::Partition(PartitionOp::decode(tag, decoder, session)?),
+            },
         })
     }
 
@@ -338,6 +345,7 @@ impl fmt::Display for Op<'_> {
             }
             Self::CloseSession => f.write_str("close_session"),
             Self::Partition(op) => op.fmt(f),
+            Self::Site(op) => op.fmt(f),
         }
     }
 }

@@ -14,6 +14,7 @@ mod placed;
 mod quota;
 mod reap;
 mod sessions;
+mod sites;
 mod watches;
 mod world;
 mod writes;

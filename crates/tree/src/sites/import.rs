@@ -1,0 +1,133 @@
+//! Applying what another site has prepared.
+
+use crate::digest;
+use crate::encoding::CreateOp;
+use crate::node::ZnodeKind;
+use crate::observer::{Observer, OpResult};
+use crate::sites::state::NO_SITE;
+use crate::tree::Tree;
+use crate::update::{CorruptUpdate, Op, Update};
+use alloc::string::String;
+use stoa_wire::{Stat, path};
+
+impl Tree {
+    /// Carries out an update of another site. Each must come once, and in the order in which that site has made them,
+    /// behind all that it rests on: nothing here finds out.
+    ///
+    /// # Errors
+    /// When the update is damaged or does not fit the state: the sites have parted, which cannot be as long as one
+    /// site alone holds each token. The tree must not be used any more.
+    pub fn import(&mut self, update: &Update<'_>, observer: &mut impl Observer) -> Result<(), CorruptUpdate> {
+        let maker = self.sites.maker_of(update.zxid);
+        if maker == NO_SITE || maker == self.sites.own {
+            return Err(update.corrupt("it was not made at another site"));
+        }
+        update.for_each_op(|op| {
+            if Self::is_of_one_site(&op) {
+                return Err(update.corrupt("it was for another site alone"));
+            }
+            self.apply_op(update, op, observer)
+        })?;
+        self.end_absent(update)?;
+        self.last_zxid = self.last_zxid.max(update.zxid);
+        Ok(())
+    }
+
+    /// The zxid of the last update applied that was prepared here, and not at another site; without sites that of the
+    /// last one.
+    #[must_use]
+    pub fn last_prepared_zxid(&self) -> i64 {
+        self.last_prepared_zxid
+    }
+
+    /// A session's client has come to the site that has made the update.
+    pub(crate) fn come_home(&mut self, update: &Update<'_>) {
+        if self.sites.are_there() {
+            self.sessions.set_home(update.session, self.sites.maker_of(update.zxid));
+        }
+    }
+
+    /// An ephemeral of a session that has ended already: there is none, but its parent is as if there had been one.
+    /// Whether it is one.
+    pub(crate) fn create_of_ended(
+        &mut self,
+        update: &Update<'_>,
+        create: &CreateOp<'_>,
+        parent_cversion: i32,
+        observer: &mut impl Observer,
+    ) -> Result<bool, CorruptUpdate> {
+        let ZnodeKind::Ephemeral { session } = create.kind else { return Ok(false) };
+        let Some(ended) = self.sites.ended.zxid(session) else { return Ok(false) };
+        let (parent_path, _) = path::split(create.path).ok_or_else(|| update.corrupt("it creates the root"))?;
+        let parent = self.expect_at(parent_path, update)?;
+        let path_digest = digest::of_path(parent_path);
+        self.before_change(parent, path_digest);
+        let ext = self.ensure_ext(parent);
+        let ext = &mut self.exts[ext];
+        ext.cversion = parent_cversion;
+        ext.pzxid = ext.pzxid.max(update.zxid);
+        self.after_change(parent, path_digest);
+        self.sites.absent.push((String::from(create.path), ended));
+        let data_len = create.data.map_or(0, <[u8]>::len);
+        let stat = stat_of_absent(update, data_len, session);
+        observer.result(OpResult::Created { path: create.path, stat, with_stat: create.with_stat });
+        Ok(true)
+    }
+
+    /// The end of its session has deleted what is left of such ephemerals.
+    pub(crate) fn end_absent(&mut self, update: &Update<'_>) -> Result<(), CorruptUpdate> {
+        while let Some((path, ended)) = self.sites.absent.pop() {
+            let (parent_path, _) = path::split(&path).expect("it was created below something");
+            let parent = self.expect_at(parent_path, update)?;
+            let path_digest = digest::of_path(parent_path);
+            self.before_change(parent, path_digest);
+            let ext = self.ensure_ext(parent);
+            self.exts[ext].pzxid = self.exts[ext].pzxid.max(ended);
+            self.after_change(parent, path_digest);
+        }
+        Ok(())
+    }
+
+    /// What the same multi does to an ephemeral that is none. Whether it is one.
+    pub(crate) fn is_of_absent(
+        &mut self,
+        update: &Update<'_>,
+        op: &Op<'_>,
+        observer: &mut impl Observer,
+    ) -> bool {
+        let absent = |path: &str| self.sites.absent.iter().position(|(absent, _)| absent == path);
+        let stat = |len| stat_of_absent(update, len, update.session);
+        match *op {
+            Op::Delete { path } => {
+                let Some(at) = absent(path) else { return false };
+                self.sites.absent.swap_remove(at);
+                observer.result(OpResult::Deleted);
+            }
+            Op::SetData { path, data, .. } if absent(path).is_some() => {
+                observer.result(OpResult::DataSet { stat: stat(data.map_or(0, <[u8]>::len)) });
+            }
+            Op::Check { path } if absent(path).is_some() => {
+                observer.result(OpResult::Checked { stat: stat(0) });
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// The Stat that an ephemeral would have. Whoever asked for it has no session to be told with.
+fn stat_of_absent(update: &Update<'_>, data_len: usize, session: i64) -> Stat {
+    Stat {
+        czxid: update.zxid,
+        mzxid: update.zxid,
+        ctime: update.time_ms,
+        mtime: update.time_ms,
+        version: 0,
+        cversion: 0,
+        aversion: 0,
+        ephemeral_owner: session,
+        data_length: data_len as i32,
+        num_children: 0,
+        pzxid: update.zxid,
+    }
+}

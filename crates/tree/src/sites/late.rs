@@ -1,0 +1,99 @@
+//! Znodes that were changed with zxids that clients had seen already.
+//!
+//! A client that comes back names the largest zxid that it was told, and is told of what was changed after that. An
+//! import may have a smaller zxid than what was told before it came. So of each znode that was changed so, it is kept
+//! which zxid had been told by then: who had been told no more may not know of the change, and is told of it, perhaps
+//! once more. Who had been told more has seen the change too.
+//!
+//! Of these only so many are kept. Who was told no more than what had been told when the last one was forgotten, is
+//! told of every znode that another site has changed last: to be told once too often is harmless, as every reader of
+//! an event reads again.
+
+use crate::sites::state::NO_SITE;
+use crate::tree::Tree;
+use alloc::collections::VecDeque;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+/// So many are kept.
+const KEPT: usize = 1 << 16;
+
+/// What of a znode was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Changed {
+    Data,
+    Children,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Late {
+    /// What had been told when a znode was changed.
+    told: HashMap<(u32, Changed), i64, FixedState>,
+    /// The same in order, with those that are not in the map any more.
+    in_order: VecDeque<(u32, Changed, i64)>,
+    /// Of who was told no more than this, nothing is known.
+    forgotten: i64,
+}
+
+impl Late {
+    /// Nothing is known of what had been told up to now: it was read from a disk.
+    pub(super) fn begin(&mut self, last_zxid: i64) {
+        *self = Self { forgotten: last_zxid, ..Self::default() };
+    }
+
+    fn note(&mut self, id: u32, changed: Changed, told: i64) {
+        self.told.insert((id, changed), told);
+        self.in_order.push_back((id, changed, told));
+        if self.in_order.len() > KEPT
+            && let Some((id, changed, told)) = self.in_order.pop_front()
+        {
+            self.forgotten = self.forgotten.max(told);
+            if self.told.get(&(id, changed)) == Some(&told) {
+                self.told.remove(&(id, changed));
+            }
+        }
+    }
+
+    /// A znode is gone, and its id is for another one.
+    pub(crate) fn forget(&mut self, id: u32) {
+        if !self.told.is_empty() {
+            self.told.remove(&(id, Changed::Data));
+            self.told.remove(&(id, Changed::Children));
+        }
+    }
+}
+
+impl Tree {
+    /// An update has changed a znode.
+    #[inline]
+    pub(crate) fn note_late(&mut self, id: u32, changed: Changed, zxid: i64) {
+        if zxid <= self.last_zxid {
+            self.sites.late.note(id, changed, self.last_zxid);
+        }
+    }
+
+    /// Whether the data of the znode at a path was changed after a client was told this zxid, or may have been; `None`
+    /// when there is no such znode.
+    #[must_use]
+    pub fn data_changed_after(&self, path: &str, told: i64) -> Option<bool> {
+        self.lookup(path).map(|id| self.changed_after(id, Changed::Data, self.nodes[id].mzxid, told))
+    }
+
+    /// The same of its children.
+    #[must_use]
+    pub fn children_changed_after(&self, path: &str, told: i64) -> Option<bool> {
+        let id = self.lookup(path)?;
+        Some(self.changed_after(id, Changed::Children, self.ext_of(&self.nodes[id]).pzxid, told))
+    }
+
+    fn changed_after(&self, id: u32, changed: Changed, zxid: i64, told: i64) -> bool {
+        if zxid > told || !self.sites.are_there() {
+            return zxid > told;
+        }
+        let late = &self.sites.late;
+        // The last child to go may have had a smaller zxid than this one, and another maker.
+        let maker = self.sites.maker_of(zxid);
+        let may_be = changed == Changed::Children || maker != self.sites.own && maker != NO_SITE;
+        may_be && told <= late.forgotten || late.told.get(&(id, changed)).is_some_and(|at| *at >= told)
+    }
+}

@@ -1,0 +1,90 @@
+//! Who holds what.
+
+use crate::node::{ROOT_ID, ZnodeKind};
+use crate::sites::state::{NO_SITE, SiteId};
+use crate::tree::Tree;
+use stoa_wire::path;
+
+impl Tree {
+    /// Whether there are sites, and which one this is.
+    #[must_use]
+    pub fn own_site(&self) -> Option<SiteId> {
+        Some(self.sites.own).filter(|own| *own != NO_SITE)
+    }
+
+    /// Which site holds the token of the znode at a path, or would, if there were one; `None` where there are no sites.
+    #[must_use]
+    pub fn holder(&self, path: &str) -> Option<SiteId> {
+        self.own_site()?;
+        let (at, id) = self.find_levels(path).last().unwrap_or(("/", ROOT_ID));
+        if at == path && self.nodes[id].is_ephemeral() {
+            return Some(self.home_of(self.ext_of(&self.nodes[id]).owner));
+        }
+        Some(self.marked_above(id).0)
+    }
+
+    /// The same, once everything proposed has been applied: who may prepare what needs that token.
+    #[must_use]
+    pub fn holder_to_be(&self, path: &str) -> Option<SiteId> {
+        self.own_site()?;
+        if let Some(state) = self.project(path, self.hasher.path(path))
+            && let ZnodeKind::Ephemeral { session } = state.kind
+        {
+            return Some(self.home_of(session));
+        }
+        let (at, id) = self.find_levels(path).last().unwrap_or(("/", ROOT_ID));
+        let (applied, marked) = self.marked_above(id);
+        if self.overlay.tokens.is_empty() {
+            return Some(applied);
+        }
+        let marked_len = self.level_len(at, id, marked);
+        let mut above = path;
+        loop {
+            if let Some(site) = self.overlay.tokens.mark(above) {
+                return Some(site);
+            }
+            match path::split(above) {
+                Some((parent, _)) if parent.len() >= marked_len => above = parent,
+                _ => return Some(applied),
+            }
+        }
+    }
+
+    /// The home of a session: the site where its client is, or was last. One that is not known is being created here.
+    #[must_use]
+    pub fn home_of(&self, session: i64) -> SiteId {
+        match self.sessions.get(session) {
+            Some(session) => session.home,
+            // It is on its way out, and so may be what was created for it here.
+            None => self.sites.ended.zxid(session).map_or(self.sites.own, |end| self.sites.maker_of(end)),
+        }
+    }
+
+    /// The mark that counts for a node, and the node that has it.
+    fn marked_above(&self, mut id: u32) -> (SiteId, u32) {
+        loop {
+            let node = &self.nodes[id];
+            match node.mark() {
+                NO_SITE if id != ROOT_ID => id = node.parent,
+                mark => return (mark, id),
+            }
+        }
+    }
+
+    /// How long the path of a node is that is `at`, or above it.
+    fn level_len(&self, at: &str, mut id: u32, above: u32) -> usize {
+        let mut len = at.len();
+        while id != above {
+            len -= self.nodes[id].name_bytes().len() + 1;
+            id = self.nodes[id].parent;
+        }
+        len.max(1)
+    }
+
+    /// Marks a znode.
+    pub(super) fn set_mark(&mut self, id: u32, path_digest: u64, site: SiteId) {
+        self.before_change(id, path_digest);
+        self.nodes[id].set_mark(site);
+        self.after_change(id, path_digest);
+    }
+}

@@ -1,0 +1,182 @@
+//! The kinds of updates that are there because there are several sites.
+
+use crate::Stamp;
+use crate::digest;
+use crate::encoding::{Decoder, Reason, put_path};
+use crate::node::{ROOT_ID, ZnodeKind};
+use crate::sites::state::{NO_SITE, SITE_MAX, SiteId};
+use crate::tree::Tree;
+use crate::update::{self, CorruptUpdate, Op, Update};
+use alloc::vec::Vec;
+use core::fmt;
+
+// Tags; the others are those of `crate::update` and of `crate::partitions::ops`.
+const BEGIN: u8 = 40;
+const TOKEN: u8 = 41;
+
+/// One change that a tree of a single site does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SiteOp<'a> {
+    /// This is a site from now on; at the first one that is, also: there are sites, and that one is the hub.
+    Begin { site: SiteId, hub: SiteId },
+    /// The token of a znode, and of all below it without a mark of its own, goes to a site.
+    Token { path: &'a str, holder: SiteId },
+}
+
+/// Why a token is not given away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenRefusal {
+    /// There are no sites, or not this one.
+    NoSite,
+    /// There will be no such znode.
+    NoZnode,
+    /// It is an ephemeral: its session's home holds it as long as it lives.
+    Ephemeral,
+    /// It is not held here, or will not be.
+    NotHeld,
+}
+
+impl fmt::Display for TokenRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoSite => "there is no such site",
+            Self::NoZnode => "there is no such znode",
+            Self::Ephemeral => "the home of its session holds it",
+            Self::NotHeld => "it is not held here",
+        })
+    }
+}
+
+impl core::error::Error for TokenRefusal {}
+
+impl<'a> SiteOp<'a> {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Self::Begin { site, hub } => out.extend_from_slice(&[BEGIN, site, hub]),
+            Self::Token { path, holder } => {
+                put_path(out, TOKEN, path);
+                out.push(holder);
+            }
+        }
+    }
+
+    /// Reads one whose tag has been read; `None` if it is no tag of these.
+    pub(crate) fn decode(tag: u8, decoder: &mut Decoder<'a>) -> Option<Result<Self, Reason>> {
+        match tag {
+            BEGIN => Some(site(decoder).and_then(|site_| Ok(Self::Begin { site: site_, hub: site(decoder)? }))),
+            TOKEN => Some(decoder.path().and_then(|path| Ok(Self::Token { path, holder: site(decoder)? }))),
+            _ => None,
+        }
+    }
+}
+
+fn site(decoder: &mut Decoder<'_>) -> Result<SiteId, Reason> {
+    match decoder.u8()? {
+        NO_SITE => Err("a site is none"),
+        site @ ..=SITE_MAX => Ok(site),
+        _ => Err("a site is out of range"),
+    }
+}
+
+impl fmt::Display for SiteOp<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Begin { site, hub } => write!(f, "begin_site site={site} hub={hub}"),
+            Self::Token { path, holder } => write!(f, "token {path:?} holder={holder}"),
+        }
+    }
+}
+
+impl Tree {
+    /// Makes an update with which this becomes a site, appended to `batch`. The first of all sites is the hub, and
+    /// holds everything; any other one has taken over the state of another one, with its marks.
+    ///
+    /// # Errors
+    /// When a number is that of no site; nothing was appended then.
+    pub fn prepare_site(
+        &mut self,
+        site: SiteId,
+        hub: SiteId,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), TokenRefusal> {
+        let are_sites = [site, hub].iter().all(|site| (1..=SITE_MAX).contains(site));
+        if !are_sites {
+            return Err(TokenRefusal::NoSite);
+        }
+        let start = update::begin(batch, stamp.zxid, stamp.time_ms, 0);
+        SiteOp::Begin { site, hub }.encode(batch);
+        update::end(batch, start);
+        Ok(())
+    }
+
+    /// Makes an update that gives away the token of a znode, and of all below it without a mark of its own, appended
+    /// to `batch`. From now on nothing is prepared here that needs it.
+    ///
+    /// # Errors
+    /// Why it is not given; nothing was appended then.
+    pub fn prepare_token(
+        &mut self,
+        path: &str,
+        holder: SiteId,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), TokenRefusal> {
+        let own = self.own_site().filter(|_| (1..=SITE_MAX).contains(&holder));
+        let own = own.ok_or(TokenRefusal::NoSite)?;
+        let state = self.project(path, self.hasher.path(path)).ok_or(TokenRefusal::NoZnode)?;
+        if matches!(state.kind, ZnodeKind::Ephemeral { .. }) {
+            return Err(TokenRefusal::Ephemeral);
+        }
+        if self.holder_to_be(path) != Some(own) {
+            return Err(TokenRefusal::NotHeld);
+        }
+        let start = update::begin(batch, stamp.zxid, stamp.time_ms, 0);
+        SiteOp::Token { path, holder }.encode(batch);
+        update::end(batch, start);
+        self.overlay.tokens.touch(stamp.zxid, path, holder);
+        Ok(())
+    }
+
+    pub(crate) fn apply_site_op(
+        &mut self,
+        update: &Update<'_>,
+        op: SiteOp<'_>,
+    ) -> Result<(), CorruptUpdate> {
+        match op {
+            SiteOp::Begin { site, hub } => {
+                self.begin_site(update.zxid, site, hub);
+                Ok(())
+            }
+            SiteOp::Token { path, holder } => self.apply_token(update, path, holder),
+        }
+    }
+
+    fn begin_site(&mut self, zxid: i64, site: SiteId, hub: SiteId) {
+        if !self.sites.are_there() {
+            self.sites.since_zxid = self.last_zxid.max(zxid);
+            self.set_mark(ROOT_ID, digest::ROOT_PATH, hub);
+            self.sessions.set_all_homes(site);
+        }
+        self.sites.own = site;
+    }
+
+    fn apply_token(
+        &mut self,
+        update: &Update<'_>,
+        path: &str,
+        holder: SiteId,
+    ) -> Result<(), CorruptUpdate> {
+        let id = self.expect_at(path, update)?;
+        if !self.sites.are_there() || self.nodes[id].is_ephemeral() {
+            return Err(update.corrupt("it gives a token that there is none of"));
+        }
+        self.set_mark(id, digest::of_path(path), holder);
+        Ok(())
+    }
+
+    /// Whether an update is for this site alone, and no other one takes it.
+    pub(crate) fn is_of_one_site(op: &Op<'_>) -> bool {
+        matches!(op, Op::Site(SiteOp::Begin { .. }) | Op::Partition(_))
+    }
+}

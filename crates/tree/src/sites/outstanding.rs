@@ -1,0 +1,39 @@
+//! Tokens that are given away by updates which are proposed and not applied.
+
+use crate::sites::state::SiteId;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+
+#[derive(Debug, Default)]
+pub(crate) struct OutstandingTokens {
+    /// Who will be marked as the holder, and by which update.
+    by_path: BTreeMap<String, (SiteId, i64)>,
+    touches: VecDeque<(i64, String)>,
+}
+
+impl OutstandingTokens {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.touches.is_empty()
+    }
+
+    /// What the znode at a path will be marked with, if an outstanding update says.
+    pub(super) fn mark(&self, path: &str) -> Option<SiteId> {
+        self.by_path.get(path).map(|(site, _)| *site)
+    }
+
+    /// The update `zxid` marks the znode at a path.
+    pub(super) fn touch(&mut self, zxid: i64, path: &str, site: SiteId) {
+        self.by_path.insert(path.into(), (site, zxid));
+        self.touches.push_back((zxid, path.into()));
+    }
+
+    /// The update `zxid`, and those before it, are applied.
+    #[inline]
+    pub(crate) fn applied(&mut self, zxid: i64) {
+        while let Some((touched, path)) = self.touches.pop_front_if(|touch| touch.0 <= zxid) {
+            if self.by_path.get(&path).is_some_and(|(_, last)| *last == touched) {
+                self.by_path.remove(&path);
+            }
+        }
+    }
+}

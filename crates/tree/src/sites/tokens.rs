@@ -1,0 +1,66 @@
+//! What an operation needs.
+
+use crate::prepare::parent_of;
+use crate::sites::state::SiteId;
+use crate::tree::Tree;
+use alloc::string::String;
+use alloc::vec::Vec;
+use stoa_wire::Request;
+
+/// Calls `each` with the path of each znode whose token a write needs, or may need. Whoever does not hold all of them
+/// must not prepare it, not even to refuse it.
+///
+/// | operation | token of |
+/// | --- | --- |
+/// | create of any kind | the parent: the name, the number of a sequential one and the count of children are its |
+/// | delete, also of a container or TTL znode by the server | the znode: only its holder creates anything below it |
+/// | setData, setACL, check | the znode |
+/// | multi | all that its operations need, at one site |
+/// | the end of a session | none: it is its home's, and its ephemerals with it |
+pub fn tokens_of<'a>(request: &Request<'a>, each: &mut impl FnMut(&'a str)) {
+    match *request {
+        Request::Create(create)
+        | Request::Create2(create)
+        | Request::CreateContainer(create)
+        | Request::CreateTtl(create) => {
+            // What has no parent is refused wherever it is asked.
+            if let Ok(parent) = parent_of(create.path) {
+                each(parent);
+            }
+        }
+        Request::Delete { path, .. }
+        | Request::DeleteContainer { path }
+        | Request::SetData { path, .. }
+        | Request::SetAcl { path, .. }
+        | Request::Check { path, .. } => each(path),
+        Request::Multi(ref ops) => ops.iter().for_each(|op| tokens_of(&op, each)),
+        _ => {}
+    }
+}
+
+impl Tree {
+    /// Which tokens a write needs that are not held here, once everything proposed has been applied, and who holds
+    /// them, as far as is known here. Empty where it may be prepared.
+    #[must_use]
+    pub fn missing_tokens(&self, request: &Request<'_>) -> Vec<(String, SiteId)> {
+        let mut missing = Vec::new();
+        let Some(own) = self.own_site() else { return missing };
+        tokens_of(request, &mut |path| {
+            if let Some(holder) = self.holder_to_be(path).filter(|holder| *holder != own)
+                && !missing.iter().any(|(known, _)| known == path)
+            {
+                missing.push((String::from(path), holder));
+            }
+        });
+        missing
+    }
+
+    /// Whether all tokens that a write needs are held here.
+    #[must_use]
+    pub fn holds_tokens(&self, request: &Request<'_>) -> bool {
+        let Some(own) = self.own_site() else { return true };
+        let mut holds = true;
+        tokens_of(request, &mut |path| holds = holds && self.holder_to_be(path) == Some(own));
+        holds
+    }
+}
