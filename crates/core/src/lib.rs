@@ -43,6 +43,7 @@ mod session_table;
 mod shard;
 mod shard_message;
 mod side;
+mod sites;
 mod snapshot;
 mod stats;
 mod status;
@@ -77,4 +78,5 @@ pub use stoa_timeline::{
     Origin, Outgoing, PartitionMessage, PeerOutput, Slices, Standing, Start, Starts, TakenOver, server_of,
     servers_of, timeline_of,
 };
+pub use stoa_tree::{SiteId, TokenRefusal};
 pub use stoa_wire::Timestamp;

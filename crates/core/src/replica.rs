@@ -25,6 +25,7 @@ mod remote_client;
 mod request;
 mod session_table;
 mod side;
+mod sites;
 mod snapshot;
 mod status;
 
@@ -32,6 +33,7 @@ use self::parts::{Applied, Clients, Leading, Servers, SessionKeeping};
 use crate::config::Config;
 use crate::session::LiveSession;
 use crate::shard_message::ShardMessage;
+use crate::sites::SiteLinks;
 use crate::stats::Stats;
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -84,6 +86,7 @@ pub struct Replica {
     applied: Applied,
     leader: Leading,
     servers: Servers,
+    sites: SiteLinks,
     /// What is replicated.
     timeline: Timeline<ConnectionId>,
     /// For this server's threads, by partition.
@@ -118,6 +121,7 @@ impl Replica {
             leader: Leading::new(&config, hash_seed, at, now),
             clients: Clients::default(),
             servers: Servers::default(),
+            sites: SiteLinks::new(at, recovered.for_sites),
             config,
             timeline,
             messages: VecDeque::new(),

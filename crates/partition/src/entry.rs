@@ -6,6 +6,7 @@
 //! origin  := 0                                      nobody asked
 //!          | server u8, request u64                 of a server but 0
 //!          | 0, 12, request u64                     of server 0: it may have this number since nobody has it
+//!          | 0, 13, site u8, server u8, number u64  of a client of a site: see [`crate::sites`]
 //! outcome := 0, length u32, update                   the update, as in stoa-tree
 //!          | 1, code i32                             refused
 //!          | 2, count u32, failed u32, code i32      a multi, refused because of one operation
@@ -20,12 +21,14 @@
 //!          | 9                                       a read that was for a program, and is for none now
 //!          | 10, length u32, timestamp               nobody's: what the items before it rest on; others may follow
 //!                                                   these, and not what is behind it: see [`crate::step`]
+//!          | 14, length u32, site item              of streams between sites: see [`crate::sites`]
 //! ```
 //! Integers are little-endian. A refusal is in the timeline so that it is true: it rests on updates
 //! that must be committed, and on this server's having led when it was given; and so that the contact
 //! server learns of every outcome in one way, in the order of its requests.
 
 use crate::extensions::Ran;
+use crate::sites::SiteItem;
 use alloc::vec::Vec;
 use core::fmt;
 use stoa_timeline::{EntryId, Origin};
@@ -46,6 +49,8 @@ const STEP: u8 = 10;
 const PAUSE: u8 = 11;
 /// Stands where the kind of an outcome would, so that what nobody asked for is as short as it can be.
 const OF_SERVER_0: u8 = 12;
+const OF_SITE: u8 = 13;
+const SITE: u8 = 14;
 
 /// What became of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +84,8 @@ pub enum Outcome<'a> {
     Failed(ErrorCode, &'a str),
     /// No program carries out this read (any more): its contact server answers it.
     Untaken,
+    /// Something of the streams between sites.
+    Site(SiteItem<'a>),
 }
 
 /// Encoded places.
@@ -144,6 +151,7 @@ impl fmt::Display for Item<'_> {
             Outcome::Elsewhere => f.write_str("to be asked elsewhere")?,
             Outcome::Failed(code, text) => write!(f, "refused: {code}: {text}")?,
             Outcome::Untaken => f.write_str("for no program")?,
+            Outcome::Site(item) => item.fmt(f)?,
             Outcome::Ran(ran) => match &ran.update {
                 Some(update) => write!(f, "by programs: {}", update.describe())?,
                 None => f.write_str("by programs: nothing")?,
@@ -158,7 +166,10 @@ impl fmt::Display for Item<'_> {
             }
         }
         match self.origin {
-            Some(Origin { server, request }) => write!(f, " for server {server} request {request:#x}"),
+            Some(Origin { server, request, site: 0 }) => {
+                write!(f, " for server {server} request {request:#x}")
+            }
+            Some(Origin { request, site, .. }) => write!(f, " for site {site} request {request}"),
             None => Ok(()),
         }
     }
@@ -286,21 +297,38 @@ fn put_places(entry: &mut Vec<u8>, places: &[EntryId]) {
 }
 
 fn put_origin(entry: &mut Vec<u8>, origin: Option<Origin>) {
-    let Some(Origin { server, request }) = origin else {
+    let Some(Origin { server, request, site }) = origin else {
         entry.push(0);
         return;
     };
+    if site != 0 {
+        entry.extend_from_slice(&[0, OF_SITE, site]);
+    }
     entry.push(server);
-    if server == 0 {
+    if server == 0 && site == 0 {
         entry.push(OF_SERVER_0);
     }
     entry.extend_from_slice(&request.to_le_bytes());
+}
+
+/// Something of the streams between sites.
+pub(crate) fn put_site_item(entry: &mut Vec<u8>, origin: Option<Origin>, item: &SiteItem<'_>) {
+    put_origin(entry, origin);
+    entry.push(SITE);
+    put_with_len(entry, |entry| item.encode(entry));
+}
+
+/// An item as it was written, but asked by somebody else, or by nobody.
+pub(crate) fn put_item_of(entry: &mut Vec<u8>, origin: Option<Origin>, item: &[u8]) {
+    put_origin(entry, origin);
+    entry.extend_from_slice(&item[origin_len(item).unwrap_or(item.len())..]);
 }
 
 /// How many bytes say who asked, where an item begins.
 fn origin_len(item: &[u8]) -> Option<usize> {
     Some(match item {
         [0, OF_SERVER_0, ..] => 2 + size_of::<u64>(),
+        [0, OF_SITE, ..] => 4 + size_of::<u64>(),
         [0, ..] => 1,
         [_, ..] => 1 + size_of::<u64>(),
         [] => return None,
@@ -340,6 +368,11 @@ impl<'a> Items<'a> {
         Self { rest: entry }
     }
 
+    /// What follows the items that were taken.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, tail) = self.rest.split_first_chunk::<N>()?;
         self.rest = tail;
@@ -370,15 +403,7 @@ impl<'a> Items<'a> {
 
     fn item(&mut self) -> Result<Item<'a>, CorruptUpdate> {
         let [server] = self.take().ok_or(CUT)?;
-        let is_zero = server == 0 && self.rest.first() == Some(&OF_SERVER_0);
-        if is_zero {
-            self.rest = &self.rest[1..];
-        }
-        let origin = if server != 0 || is_zero {
-            Some(Origin { server, request: u64::from_le_bytes(self.take().ok_or(CUT)?) })
-        } else {
-            None
-        };
+        let origin = self.origin(server).ok_or(CUT)?;
         let [mut kind] = self.take().ok_or(CUT)?;
         let mut pause_us = 0;
         if kind == PAUSE {
@@ -386,6 +411,22 @@ impl<'a> Items<'a> {
             [kind] = self.take().ok_or(CUT)?;
         }
         Ok(Item { origin, pause_us, outcome: self.outcome(kind)? })
+    }
+
+    fn origin(&mut self, server: u8) -> Option<Option<Origin>> {
+        let (server, site) = match (server, self.rest.first()) {
+            (0, Some(&OF_SERVER_0)) => {
+                self.take::<1>()?;
+                (0, 0)
+            }
+            (0, Some(&OF_SITE)) => {
+                let [_, site, server] = self.take()?;
+                (server, site)
+            }
+            (0, _) => return Some(None),
+            _ => (server, 0),
+        };
+        Some(Some(Origin { server, request: u64::from_le_bytes(self.take()?), site }))
     }
 
     fn outcome(&mut self, kind: u8) -> Result<Outcome<'a>, CorruptUpdate> {
@@ -402,6 +443,7 @@ impl<'a> Items<'a> {
                 Outcome::Part(Part { places, reply, record, update })
             }
             ELSEWHERE => Outcome::Elsewhere,
+            SITE => Outcome::Site(SiteItem::decode(self.bytes().ok_or(CUT)?).ok_or(CUT)?),
             RAN => {
                 let (record, update) = (self.bytes().ok_or(CUT)?, self.bytes().ok_or(CUT)?);
                 let update = (!update.is_empty()).then(|| Update::decode(update)).transpose()?;
@@ -451,7 +493,7 @@ mod tests {
         let mut lens = [0; 3];
         for (server, len) in [Some(0), Some(255), None].into_iter().zip(&mut lens) {
             // Its first byte is the kind of an outcome, where nobody has asked.
-            let origin = server.map(|server| Origin { server, request: 0x0102_0304_0506_0700 });
+            let origin = server.map(|server| Origin { server, request: 0x0102_0304_0506_0700, site: 0 });
             let mut entry = vec![9; 3];
             begin_update(&mut entry, origin);
             assert_eq!(update_at(&entry, 3), Some(entry.len()));
@@ -469,7 +511,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_cuts_are_noticed() {
-        let origin = Origin { server: 3, request: 1 << 60 };
+        let origin = Origin { server: 3, request: 1 << 60, site: 0 };
         let mut entry = Vec::new();
         begin_update(&mut entry, Some(origin));
         let stamp = Stamp { zxid: 1, time_ms: 5 };

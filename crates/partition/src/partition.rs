@@ -10,9 +10,9 @@ use crate::time::{Now, Stopwatch};
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_placement::{FIRST, zxid_after};
+use stoa_placement::{FIRST, site_zxid_after, zxid_after};
 use stoa_timeline::{EntryId, Origin};
-use stoa_tree::{Caller, Contact, Part, Refusal, Stamp, Tree, Watches};
+use stoa_tree::{Caller, Contact, Part, Refusal, Stamp, TokenRefusal, Tree, Watches};
 use stoa_wire::Timestamp;
 use stoa_wire::{ErrorCode, PASSWORD_LEN, Reader, Request};
 
@@ -37,6 +37,8 @@ pub struct Partition {
     /// The entries before it that are not applied.
     outstanding: Outstanding,
     pub(crate) proposed_zxid: i64,
+    /// So many requests have numbers that sites know them by, those that are not applied among them.
+    pub(crate) numbered: u64,
     /// Which partition it is, of how many.
     own: u8,
     partitions: u8,
@@ -55,7 +57,7 @@ pub struct Partition {
 impl Partition {
     /// `hash_seed` keeps clients from choosing paths whose watches collide.
     pub fn new(tree: Tree, hash_seed: u64, (own, partitions): (u8, u8)) -> Self {
-        let proposed_zxid = tree.last_zxid();
+        let proposed_zxid = tree.last_prepared_zxid();
         Self {
             tree,
             watches: Watches::new(hash_seed),
@@ -63,6 +65,7 @@ impl Partition {
             entry: Vec::new(),
             outstanding: Outstanding::default(),
             proposed_zxid,
+            numbered: 0,
             own,
             partitions,
             rests_on: Timestamp::new(partitions),
@@ -272,6 +275,20 @@ impl Partition {
         put_elsewhere(&mut self.entry, origin);
     }
 
+    pub(crate) fn site_update(
+        &mut self,
+        now: Now,
+        prepare: impl FnOnce(&mut Tree, Stamp, &mut Vec<u8>) -> Result<(), TokenRefusal>,
+    ) -> Result<(), TokenRefusal> {
+        let mut refused = Ok(());
+        let prepared = self.item(None, now, |tree, stamp, entry| {
+            refused = prepare(tree, stamp, entry);
+            refused.map_err(|_| Refusal::Error(ErrorCode::BadArguments))
+        });
+        debug_assert_eq!(prepared.is_ok(), refused.is_ok());
+        refused
+    }
+
     fn item(
         &mut self,
         origin: Option<Origin>,
@@ -307,13 +324,18 @@ impl Partition {
     /// The largest zxid that updates made here may depend on.
     #[inline]
     pub fn zxid_seen(&self) -> i64 {
-        self.proposed_zxid.max(self.rests_on.zxid())
+        let seen = self.proposed_zxid.max(self.rests_on.zxid());
+        // What comes from another site may have a larger one than all that is prepared here.
+        if self.tree.own_site().is_some() { seen.max(self.tree.last_zxid()) } else { seen }
     }
 
     /// The next zxid of this partition that is larger than another one.
     #[inline]
     pub fn zxid_after(&self, before: i64) -> i64 {
-        zxid_after(self.partitions, before, self.own)
+        match self.tree.own_site() {
+            Some(site) => site_zxid_after(before, site, self.own),
+            None => zxid_after(self.partitions, before, self.own),
+        }
     }
 
     /// Adds this partition's part of an operation that concerns several; it has no update if nothing was
@@ -496,7 +518,8 @@ impl Partition {
     pub fn abandon(&mut self, stamp: &Timestamp) {
         self.entry.clear();
         self.outstanding = Outstanding::default();
-        self.proposed_zxid = self.tree.last_zxid();
+        self.proposed_zxid = self.tree.last_prepared_zxid();
+        self.numbered = 0;
         self.tree.abandon_proposed();
         self.follows.clear();
         (self.steps, self.step) = (0, LastStep::Open);

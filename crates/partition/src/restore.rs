@@ -10,7 +10,8 @@ use stoa_group::{Entry, EntryKind, History, HistoryId, Mark, Members, Restored, 
 use stoa_tree::{Options, Tree};
 use stoa_wire::ZXID_MAX;
 
-use crate::entry::{Items, Outcome};
+use crate::entry::{Item, Items, Outcome};
+use crate::sites::{SiteItem, note_in_streams};
 use crate::state::{Share, State, StateLoader};
 use stoa_timeline::{OnDisk, Slices, member_of, servers_of};
 use stoa_wire::Timestamp;
@@ -41,6 +42,9 @@ pub struct Recovered {
     pub updates: u64,
     /// With the first partition of several: where each stands.
     positions: Vec<u64>,
+    /// Where there are sites: entries that were applied after the snapshot, and their positions. Other sites may lack
+    /// them.
+    pub for_sites: Vec<(u64, Bytes)>,
 }
 
 impl Recovered {
@@ -61,6 +65,7 @@ impl Recovered {
             record: 0,
             updates: 0,
             positions: Vec::new(),
+            for_sites: Vec::new(),
         }
     }
 
@@ -110,6 +115,7 @@ pub struct Restore {
     covered: u64,
     record: u64,
     updates: u64,
+    for_sites: Vec<(u64, Bytes)>,
 }
 
 #[derive(Debug)]
@@ -138,6 +144,7 @@ impl Restore {
             covered: 0,
             record: 0,
             updates: 0,
+            for_sites: Vec::new(),
         }
     }
 
@@ -245,6 +252,10 @@ impl Restore {
     fn apply(&mut self, entry: &Entry) -> Result<(), String> {
         if let [only] = &mut self.states[..] {
             self.updates += apply_items(only, &entry.payload).map_err(|error| error.to_string())?;
+            if only.tree.own_site().is_some() {
+                only.tree.streams_mut().begin(entry.position);
+                self.for_sites.push((entry.position, entry.payload.clone()));
+            }
             return Ok(());
         }
         if entry.payload.is_empty() {
@@ -333,14 +344,26 @@ impl Restore {
                 "its zxid 0x{zxid:x} is too large for any to follow: no writes have led to it"
             ));
         }
-        let Self { states, mut restored, snapshot, covered, record, mut updates, .. } = self;
+        let Self { states, mut restored, snapshot, covered, record, mut updates, mut for_sites, .. } = self;
         let mut positions: Vec<_> = states.iter().map(|state| state.position).collect();
         let of = |State { tree, stamp, position }| {
             let entries = core::mem::take(&mut restored.entries);
             let (snapshot, updates) = (snapshot.clone(), core::mem::take(&mut updates));
             let (restored, positions) =
                 (Restored { entries, ..restored.clone() }, core::mem::take(&mut positions));
-            Recovered { tree, stamp, position, restored, snapshot, covered, record, updates, positions }
+            let for_sites = core::mem::take(&mut for_sites);
+            Recovered {
+                tree,
+                stamp,
+                position,
+                restored,
+                snapshot,
+                covered,
+                record,
+                updates,
+                positions,
+                for_sites,
+            }
         };
         Ok(states.into_iter().map(of).collect())
     }
@@ -361,22 +384,49 @@ fn is_readable(entry: &Bytes, several: bool) -> Result<(), String> {
 
 /// Applies what an entry holds for a partition; returns how many updates that are.
 fn apply_items(state: &mut State, entry: &[u8]) -> Result<u64, stoa_tree::CorruptUpdate> {
-    let State { tree, stamp, .. } = state;
     let mut updates = 0;
-    let mut apply = |update: &stoa_tree::Update<'_>| {
-        updates += 1;
-        tree.apply(update, &mut ())
-    };
     for item in Items::new(entry) {
-        match item?.outcome {
-            Outcome::Update(update) => apply(&update)?,
-            Outcome::Ran(ran) => ran.update.iter().try_for_each(&mut apply)?,
-            Outcome::Part(part) => part.update.iter().try_for_each(&mut apply)?,
-            Outcome::Seen(seen) | Outcome::Step(seen) => stamp.include(&seen.timestamp().unwrap_or_default()),
-            Outcome::Refused(_) | Outcome::Failed(..) | Outcome::Elsewhere | Outcome::Untaken => {}
+        let item = item?;
+        if let Outcome::Site(SiteItem::Import { from, position, items }) = item.outcome {
+            for imported in Items::new(items) {
+                updates += apply_item(state, &imported?, true)?;
+            }
+            state.tree.streams_mut().set_imported(from, position);
+        } else {
+            updates += apply_item(state, &item, false)?;
         }
     }
     Ok(updates)
+}
+
+/// Applies an item; `is_imported` says whether it has come from another site.
+fn apply_item(
+    state: &mut State,
+    item: &Item<'_>,
+    is_imported: bool,
+) -> Result<u64, stoa_tree::CorruptUpdate> {
+    let State { tree, stamp, .. } = state;
+    let update = match item.outcome {
+        Outcome::Update(update) => Some(update),
+        Outcome::Ran(ran) => ran.update,
+        Outcome::Part(part) => part.update,
+        Outcome::Seen(seen) | Outcome::Step(seen) => {
+            stamp.include(&seen.timestamp().unwrap_or_default());
+            None
+        }
+        Outcome::Refused(_)
+        | Outcome::Failed(..)
+        | Outcome::Elsewhere
+        | Outcome::Untaken
+        | Outcome::Site(_) => None,
+    };
+    match &update {
+        Some(update) if is_imported => tree.import(update, &mut ())?,
+        Some(update) => tree.apply(update, &mut ())?,
+        None => {}
+    }
+    note_in_streams(tree, item);
+    Ok(u64::from(update.is_some()))
 }
 
 #[cfg(test)]

@@ -16,4 +16,4 @@ mod placement;
 pub use balance::{Balancer, Move};
 pub use hints::{HINTS_PATH, Hint, Hints, is_at_or_below};
 pub use load::{Load, LoadReport, Rates, SubtreeLoad};
-pub use placement::{FIRST, MoveRefusal, Placement, Recent, zxid_after};
+pub use placement::{FIRST, MoveRefusal, Placement, Recent, site_zxid_after, zxid_after};

@@ -317,6 +317,15 @@ pub fn zxid_after(partitions: u8, before: i64, partition: u8) -> i64 {
     (((before >> bits) + 1) << bits) | i64::from(partition)
 }
 
+/// The next zxid of a partition of a site that is larger than another one. So that it is no other one's, whatever
+/// number of partitions that has, its low bits are the site (five) and the partition (six).
+#[must_use]
+pub fn site_zxid_after(before: i64, site: u8, partition: u8) -> i64 {
+    const SITE_BITS: u32 = 5;
+    const BITS: u32 = SITE_BITS + 6;
+    (((before >> BITS) + 1) << BITS) | i64::from(partition) << SITE_BITS | i64::from(site)
+}
+
 /// How many names a path has.
 fn depth(path: &str) -> usize {
     path.bytes().filter(|byte| *byte == b'/').count()

@@ -18,6 +18,8 @@ pub struct Origin {
     pub server: u8,
     /// Its number for the request.
     pub request: u64,
+    /// 0; or the site that this is a request of, when the number is that site's.
+    pub site: u8,
 }
 
 /// What this server has asked and has no outcome of. `C` names who has asked.
@@ -62,7 +64,7 @@ impl<C: Copy + Ord> Requests<C> {
 
     /// What the next request is called.
     pub(crate) fn next(&self) -> Origin {
-        Origin { server: self.server, request: self.first + self.pending.len() as u64 }
+        Origin { server: self.server, request: self.first + self.pending.len() as u64, site: 0 }
     }
 
     /// Whether all of them are with the leader.
@@ -125,12 +127,15 @@ impl<C: Copy + Ord> Requests<C> {
         self.given = self.given.min(usize::try_from(kept).unwrap_or(usize::MAX));
     }
 
+    fn is_own(&self, origin: Origin) -> bool {
+        origin.server == self.server && origin.site == 0
+    }
+
     /// An outcome: for which connection, if it is one of ours, and what it had asked if that was kept. Those asked before it have none, and
     /// never will: their connections are handed to `lost`.
     pub(crate) fn outcome(&mut self, origin: Origin, mut lost: impl FnMut(C)) -> Option<(C, Bytes)> {
         let at = origin.request.checked_sub(self.first)?;
-        let at =
-            usize::try_from(at).ok().filter(|at| origin.server == self.server && *at < self.pending.len())?;
+        let at = usize::try_from(at).ok().filter(|at| self.is_own(origin) && *at < self.pending.len())?;
         for _ in 0..at {
             self.pop().into_iter().for_each(|pending| lost(pending.connection));
         }

@@ -67,7 +67,9 @@ pub use read::Znode;
 pub use records::LoadError;
 pub use reserved::{CONFIG_PATH, PROGRAMS};
 pub use session::{Contact, SessionInfo, is_same_password};
-pub use sites::{SITE_MAX, SiteId, TokenRefusal, site_of_zxid, tokens_of};
+pub use sites::{
+    CarriedOut, SITE_MAX, SiteId, Streams, Ticket, TokenRefusal, Waiting, site_of_zxid, tokens_of,
+};
 pub use tree::Tree;
 pub use update::{CorruptUpdate, Update, Updates};
 pub use watch::{WatchMode, WatchSummary, WatcherId, Watches};

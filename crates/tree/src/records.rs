@@ -1,8 +1,9 @@
 //! The records of a snapshot, as they are written and read.
 //!
 //! ```text
-//! snapshot := header, (acl | session | visits | home | znode | absent | placed | except | sites | ended)*, end
-//!             in any order (but visits and home after their session, except after placed, ended after sites),
+//! snapshot := header, (acl | session | visits | home | znode | absent | placed | except | sites | ended |
+//!             imported | waiting | recalled)*, end
+//!             in any order (but visits and home after their session, except after placed, sites before its like),
 //!             cut between records
 //! header   := 1, format u8, last_zxid i64, digest u64, nodes u64, sessions u64
 //! acl      := 2, id u32, encoded (as on the wire)
@@ -15,10 +16,15 @@
 //! visits   := 7, session i64, partitions u64
 //! placed   := 8, version u64               the table of what lives elsewhere than the rule says,
 //! except   := 9, partition u8, path        unless it was never changed
-//! sites    := 10, site u8, since_zxid, prepared_zxid i64, forgotten u64        where there are sites; prepared_zxid:
-//!             the last that was prepared here, forgotten: how many ends of sessions
+//! sites    := 10, site, hub u8, since_zxid, prepared_zxid i64, forgotten, numbered,
+//!             begun u64                    where there are sites; prepared_zxid: the last that was prepared here,
+//!             forgotten: how many ends of sessions, numbered: how many requests that went to other sites,
+//!             begun: where the log was when this became one
 //! ended    := 11, session, zxid i64        a session that has ended, and with which update
 //! home     := 12, session i64, site u8     where the client of a session is
+//! imported := 13, site u8, position u64    how far the log of a site is here
+//! waiting  := 14, site, server, by u8, number u64, session i64, asked          a request that is on its way
+//! recalled := 15, path                     a token that the hub wants back
 //! ```
 //! Integers are little-endian; `encoded`, `name`, `data` and `path` have their length (u32) before them.
 //! Ids only tie the records together: whoever loads them gives new ones. A node is a znode or absent;

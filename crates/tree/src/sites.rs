@@ -36,6 +36,7 @@
 //! | `import` | applying what another site has prepared |
 //! | `ended` | sessions that have ended |
 //! | `late` | znodes that were changed with zxids that clients had seen already |
+//! | `streams` | how far streams between sites have come, and requests on their way |
 //! | `state`, `outstanding` | what is kept of all this, applied and proposed |
 //! | `snapshot` | what a snapshot says of it |
 
@@ -47,6 +48,7 @@ mod ops;
 mod outstanding;
 mod snapshot;
 mod state;
+mod streams;
 mod tokens;
 
 pub(crate) use late::Changed;
@@ -54,6 +56,7 @@ pub(crate) use ops::SiteOp;
 pub use ops::TokenRefusal;
 pub(crate) use outstanding::OutstandingTokens;
 pub(crate) use snapshot::write_home;
-pub use state::{SITE_MAX, SiteId, site_of_zxid};
 pub(crate) use state::Sites;
+pub use state::{SITE_MAX, SiteId, site_of_zxid};
+pub use streams::{CarriedOut, Streams, Ticket, Waiting};
 pub use tokens::tokens_of;

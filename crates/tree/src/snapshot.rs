@@ -5,8 +5,8 @@
 //! sibling. A znode created since the walk began is left out. What is written is described in [`crate::records`].
 
 use crate::partitions::write_visits;
-use crate::sites::write_home;
 use crate::records::{FORMAT, put_bytes, tag};
+use crate::sites::write_home;
 use crate::tree::Tree;
 use crate::walk::Walk;
 use alloc::boxed::Box;

@@ -15,7 +15,7 @@ use crate::Stamp;
 use crate::encoding::{CreateOp, DataLen, Decoder, OpAcl, Reason, put_len, put_nullable, put_path};
 use crate::partitions::PartitionOp;
 use crate::session::Contact;
-use crate::sites::SiteOp;
+use crate::sites::{SiteId, SiteOp};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -254,6 +254,28 @@ impl<'a> Update<'a> {
             Ok(())
         });
         debug_assert!(read.is_ok(), "it was prepared here");
+    }
+
+    /// Whether it is for the site alone that has prepared it.
+    #[must_use]
+    pub fn is_of_one_site(&self) -> bool {
+        let mut is_of_one = false;
+        let read = self.for_each_op(|op| {
+            is_of_one |= op.is_of_one_site();
+            Ok(())
+        });
+        is_of_one || read.is_err()
+    }
+
+    /// Calls `each` with each token that it gives: of which znode, and to whom.
+    pub fn for_each_token(&self, mut each: impl FnMut(&str, SiteId)) {
+        let read = self.for_each_op(|op| {
+            if let Op::Site(SiteOp::Token { path, holder }) = op {
+                each(path, holder);
+            }
+            Ok(())
+        });
+        debug_assert!(read.is_ok(), "it was prepared here, or imported");
     }
 
     pub(crate) fn corrupt(&self, reason: Reason) -> CorruptUpdate {

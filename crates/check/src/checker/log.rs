@@ -108,7 +108,7 @@ impl Checker {
     /// Requests have numbers, one after the other.
     fn origin(&mut self, item: &Item<'_>) -> Checked {
         let own = self.proposed[self.logged].own;
-        let Some(Origin { server, request }) = item.origin else {
+        let Some(Origin { server, request, .. }) = item.origin else {
             return if own { Ok(()) } else { wrong(format!("nobody is told of: {item}")) };
         };
         if own || u64::from(server) != self.id() || self.next_request.is_some_and(|next| next != request) {

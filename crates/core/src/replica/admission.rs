@@ -5,6 +5,7 @@
 use crate::coordination::Pending;
 use crate::coordination::plan::Plan;
 use crate::replica::Replica;
+use crate::replica::sites::Destination;
 use crate::session_table::Known;
 use alloc::boxed::Box;
 use bytes::Bytes;
@@ -27,6 +28,10 @@ enum Judgement {
     WrongPartition(Origin),
     /// It is an operation over several partitions.
     Coordinate(Box<Plan>),
+    /// What it needs is at another site, or its session waits for that: see [`Destination`].
+    Forward {
+        here: bool,
+    },
 }
 
 /// What a request waits for.
@@ -44,7 +49,7 @@ impl Replica {
     /// Requests of a contact server, with the number of the first.
     pub(crate) fn take_asked(&mut self, server: u8, first: u64, asked: &[Bytes]) {
         for (request, asked) in (first..).zip(asked) {
-            let origin = Origin { server, request };
+            let origin = Origin { server, request, site: 0 };
             if !self.leader.pending.is_empty() || !self.take_one(Some(origin), asked) {
                 self.leader.pending.push_back(Pending { origin: Some(origin), asked: asked.clone() });
             }
@@ -84,6 +89,7 @@ impl Replica {
             Judgement::Refuse(refusal) => self.refuse_asked(origin, refusal),
             Judgement::RefuseMove(refusal) => self.move_refused(&asked, refusal),
             Judgement::WrongPartition(origin) => self.applied.partition.propose_elsewhere(origin),
+            Judgement::Forward { here } => self.forward(origin, here, &asked, bytes),
             Judgement::Coordinate(plan) => {
                 // It is asked again when it is done, or given up.
                 self.coordinate(origin, bytes, &asked, *plan);
@@ -115,6 +121,11 @@ impl Replica {
         {
             return Judgement::Wait(Until::ProgramsAreApplied);
         }
+        match origin.map_or(Destination::Here, |_| self.destination_of(asked)) {
+            Destination::Here => {}
+            Destination::HereLater => return Judgement::Forward { here: true },
+            Destination::Elsewhere => return Judgement::Forward { here: false },
+        }
         if let Asked::Move { path, to } = asked
             && let Err(refusal) = self.applied.placement.check_move(path, *to)
         {
@@ -138,7 +149,18 @@ impl Replica {
     /// like requests of other servers, and passes the gate there.
     #[inline]
     pub(crate) fn admits_at_once(&mut self, id: ConnectionId, session: i64, request: &Request<'_>) -> bool {
-        self.can_prepare() && self.is_known(id) && !self.concerns_others(session, request)
+        self.can_prepare()
+            && self.is_known(id)
+            && !self.concerns_others(session, request)
+            && self.destination(session, request) == Destination::Here
+    }
+
+    /// A request becomes one of this site, among all of them.
+    fn forward(&mut self, origin: Option<Origin>, here: bool, asked: &Asked<'_>, bytes: &[u8]) {
+        if let (Some(origin), Asked::Write { session, .. }) = (origin, asked) {
+            self.applied.partition.propose_forwarded(origin, here, *session, bytes);
+            self.leaves(*session, here);
+        }
     }
 
     /// What is asked of an operation that is being coordinated here is asked when this partition is quiesced for it: see
@@ -153,7 +175,7 @@ impl Replica {
         }
     }
 
-    fn prepare_asked(&mut self, origin: Option<Origin>, asked: &Asked<'_>) {
+    pub(super) fn prepare_asked(&mut self, origin: Option<Origin>, asked: &Asked<'_>) {
         let Some(origin) = origin else { return };
         match asked {
             Asked::Write { opcode: Opcode::Reconfig, .. } => self.take_reconfig(origin, asked),

@@ -10,7 +10,9 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_front::{CloseReason, ConnectionId, Connections, Phase, Slot};
 use stoa_group::{Entry, EntryKind};
-use stoa_partition::{Item, Items, Now, Outcome, Part, Ran, end_of, is_of_programs, part_places, step_of};
+use stoa_partition::{
+    Item, Items, Now, Outcome, Part, Ran, SiteItem, end_of, is_of_programs, part_places, step_of,
+};
 use stoa_placement::{HINTS_PATH, Placement};
 use stoa_timeline::Lead;
 use stoa_tree::{CONFIG_PATH, Caller, Change, Observer, OpResult, Refusal, SoftQuota, WatcherId, Watches};
@@ -32,32 +34,8 @@ impl Replica {
         if entry.kind == EntryKind::Payload {
             for item in Items::new(&entry.payload) {
                 items += 1;
-                let Item { origin, pause_us, outcome } =
-                    item.expect("an entry that a leader made can be read");
-                let mut lost = Vec::new();
-                let own = origin.and_then(|origin| self.timeline.outcome(origin, |id| lost.push(id)));
-                let (own, asked) = own.map_or((None, Bytes::new()), |(id, asked)| (Some(id), asked));
-                for id in lost {
-                    self.close(id, CloseReason::LeaderChanged);
-                }
-                // That a session is a global one now is no answer to anything that its client waits for.
-                let upgraded = own.filter(|id| origin.is_some_and(|it| self.is_of_upgrade(*id, it)));
-                let own = own.filter(|_| upgraded.is_none());
-                match outcome {
-                    Outcome::Refused(_) if upgraded.is_some() => {
-                        upgraded.into_iter().for_each(|id| self.upgrade_refused(id));
-                    }
-                    Outcome::Update(update) => self.apply_update(&update, own, &Telling::default()),
-                    Outcome::Refused(refusal) => self.refused(refusal, own),
-                    Outcome::Part(part) => self.apply_part(&part, own),
-                    Outcome::Elsewhere => own.into_iter().for_each(|id| self.write_comes_back(id, &asked)),
-                    Outcome::Ran(ran) => self.apply_ran(&ran, own),
-                    Outcome::Failed(code, text) => self.failed(code, text, own),
-                    Outcome::Untaken => own.into_iter().for_each(|id| self.read_untaken(id, &asked)),
-                    Outcome::Seen(seen) => {
-                        seen.merge_into(&mut self.applied.stamp)
-                            .expect("an entry that a leader made can be read");
-                    }
+                let item = item.expect("an entry that a leader made can be read");
+                match item.outcome {
                     Outcome::Step(seen) => {
                         seen.merge_into(&mut self.applied.stamp)
                             .expect("an entry that a leader made can be read");
@@ -65,12 +43,51 @@ impl Replica {
                         self.stamp_outbox();
                         step += 1;
                     }
+                    Outcome::Site(SiteItem::Import { from, position, items }) => {
+                        self.apply_import(from, position, items);
+                    }
+                    _ => self.apply_item(&item),
                 }
-                own.into_iter().for_each(|id| self.pause(id, pause_us));
             }
+            self.keep_for_sites(entry.position, &entry.payload);
         }
         self.entry_is_applied(entry);
         items
+    }
+
+    /// Applies what became of a request, or what nobody has asked for.
+    #[inline]
+    pub(crate) fn apply_item(&mut self, item: &Item<'_>) {
+        let Item { origin, pause_us, outcome } = *item;
+        let mut lost = Vec::new();
+        let own = origin.and_then(|origin| self.timeline.outcome(origin, |id| lost.push(id)));
+        let (own, asked) = own.map_or((None, Bytes::new()), |(id, asked)| (Some(id), asked));
+        let own = own.or_else(|| self.forwarded_by(origin));
+        for id in lost {
+            self.close(id, CloseReason::LeaderChanged);
+        }
+        // That a session is a global one now is no answer to anything that its client waits for.
+        let upgraded = own.filter(|id| origin.is_some_and(|it| self.is_of_upgrade(*id, it)));
+        let own = own.filter(|_| upgraded.is_none());
+        match outcome {
+            Outcome::Refused(_) if upgraded.is_some() => {
+                upgraded.into_iter().for_each(|id| self.upgrade_refused(id));
+            }
+            Outcome::Update(update) => self.apply_update(&update, own, &Telling::default()),
+            Outcome::Refused(refusal) => self.refused(refusal, own),
+            Outcome::Part(part) => self.apply_part(&part, own),
+            Outcome::Elsewhere => own.into_iter().for_each(|id| self.write_comes_back(id, &asked)),
+            Outcome::Ran(ran) => self.apply_ran(&ran, own),
+            Outcome::Failed(code, text) => self.failed(code, text, own),
+            Outcome::Untaken => own.into_iter().for_each(|id| self.read_untaken(id, &asked)),
+            Outcome::Seen(seen) => {
+                seen.merge_into(&mut self.applied.stamp).expect("an entry that a leader made can be read");
+            }
+            // Steps are the entry's own, and what else there is of sites is noted below.
+            Outcome::Step(_) | Outcome::Site(_) => {}
+        }
+        self.note_site_item(item, own);
+        own.into_iter().for_each(|id| self.pause(id, pause_us));
     }
 
     fn entry_is_applied(&mut self, entry: &Entry) {
@@ -165,7 +182,7 @@ impl Replica {
 
     /// What is to be done when some entries have been applied.
     pub(crate) fn after_entries(&mut self) {
-        self.release_waiters(self.applied.partition.tree().last_zxid());
+        self.release_waiters(self.applied.partition.tree().last_prepared_zxid());
         if self.applied.partition.extensions_mut().has_settled() {
             // Requests of who has registered or acknowledged something may have waited for that.
             self.take_pending();
@@ -173,6 +190,7 @@ impl Replica {
         if self.clients.waiters.is_empty() && self.clients.waiters.capacity() > WAITERS_KEPT {
             self.clients.waiters = VecDeque::new();
         }
+        self.tend_sites();
         self.let_local_return();
         self.release_barriers();
         self.poll_snapshot_due();
@@ -207,7 +225,10 @@ impl Replica {
         own: Option<ConnectionId>,
         telling: &Telling<'_>,
     ) {
-        self.release_waiters(update.zxid - 1);
+        let is_imported = self.sites.is_importing;
+        if !is_imported {
+            self.release_waiters(update.zxid - 1);
+        }
         self.count_update(update);
         let writer = self.writer_of(own);
         let is_audited = self.clients.connections.is_audited();
@@ -233,7 +254,9 @@ impl Replica {
             results: telling.results,
             place: (&self.applied.placement, self.config.partition),
         };
-        tree.apply(update, &mut effects).expect("an update that a leader prepared can be applied");
+        let applied =
+            if is_imported { tree.import(update, &mut effects) } else { tree.apply(update, &mut effects) };
+        applied.expect("an update that a leader prepared can be applied");
         let Effects { opened, end, overflowing, servers_changed, hints_changed, programs, .. } = effects;
         for id in overflowing {
             self.check_output(id);

@@ -206,6 +206,7 @@ impl Replica {
         let State { tree, stamp, position } = state;
         self.timeline.replaced(position, term);
         self.applied.partition.replace_tree(tree);
+        self.site_state_replaced(position);
         self.load_programs();
         self.applied.stamp = Timestamp::new(self.applied.placement.partitions());
         self.applied.stamp.merge(&stamp);
@@ -213,7 +214,9 @@ impl Replica {
         self.applied.partition.abandon(&self.applied.stamp);
         self.placement_replaced();
         let has_sessions = self.has_sessions();
-        let global = self.applied.partition.tree().sessions().filter(|_| has_sessions);
+        let tree = self.applied.partition.tree();
+        let is_own = |session: i64| tree.own_site().is_none_or(|own| tree.home_of(session) == own);
+        let global = tree.sessions().filter(|session| has_sessions && is_own(session.id));
         self.sessions.live.replace_global(global.map(|it| (it.id, it.timeout_ms)), self.now);
         self.sessions.news = self.sessions.news.take().map(|_| SessionNews::of_everything());
         self.applied.committed.clear();
@@ -329,7 +332,7 @@ impl Replica {
         self.sessions.live.stop_judging();
         // What was prepared here and not applied may still be: its fate shows when an entry of the
         // next leader's term is applied.
-        let applied = self.applied.partition.tree().last_zxid();
+        let applied = self.applied.partition.tree().last_prepared_zxid();
         let waiters = core::mem::take(&mut self.clients.waiters);
         for waiter in waiters.into_iter().filter(|waiter| waiter.after > applied) {
             self.close(waiter.connection, CloseReason::LeaderChanged);
@@ -362,6 +365,7 @@ impl Replica {
         self.publish_members();
         self.learn_of_sessions();
         self.sessions.liveness.leads(self.now);
+        self.begin_to_lead_site();
         self.leader.reap_at_us = self.now.mono_us + u64::from(self.config.reap_interval_ms) * 1000;
     }
 

@@ -148,6 +148,11 @@ impl Replica {
     /// committed, so the client may know. `own` is the connection that asked for it.
     pub(crate) fn session_opened(&mut self, opened: &Opened, own: Option<ConnectionId>) {
         self.tell_of_session(opened.session, self.applied.partition.tree().session_contact(opened.session));
+        let tree = self.applied.partition.tree();
+        if tree.own_site().is_some_and(|own| tree.home_of(opened.session) != own) {
+            // It is on its way elsewhere, or has never been here: that site judges it.
+            return;
+        }
         let since = self.applied.applying;
         if let Some(remote) = own.and_then(|id| self.clients.connections.get_mut(id)?.remote.as_mut()) {
             remote.since = since;

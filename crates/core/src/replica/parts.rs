@@ -65,7 +65,8 @@ impl SessionKeeping {
     pub(super) fn new(config: &Config, tree: &Tree, secret: [u8; 32], now: Now) -> Self {
         let is_keeper = config.partition == FIRST;
         let mut live = Sessions::new(config.server_id, config.tick_ms, secret, now);
-        for session in tree.sessions().filter(|_| is_keeper) {
+        let is_own = |session: i64| tree.own_site().is_none_or(|own| tree.home_of(session) == own);
+        for session in tree.sessions().filter(|session| is_keeper && is_own(session.id)) {
             live.insert(session.id, session.timeout_ms, now);
         }
         Self {

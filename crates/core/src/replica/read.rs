@@ -108,10 +108,10 @@ impl Replica {
             notify(&mut self.clients.connections, &mut self.stats, id, ZXID_UNKNOWN, kind, path);
         };
         for path in request.data.iter().filter(is_here) {
-            match tree.get(path).map(|znode| znode.stat().mzxid) {
+            match tree.data_changed_after(path, since) {
                 None => missed(EventKind::Deleted, path),
-                Some(mzxid) if mzxid > since => missed(EventKind::DataChanged, path),
-                Some(_) => {
+                Some(true) => missed(EventKind::DataChanged, path),
+                Some(false) => {
                     watches.add(path, watcher, WatchMode::Data);
                 }
             }
@@ -125,10 +125,10 @@ impl Replica {
             }
         }
         for path in request.child.iter().filter(is_here) {
-            match tree.get(path).map(|znode| znode.stat().pzxid) {
+            match tree.children_changed_after(path, since) {
                 None => missed(EventKind::Deleted, path),
-                Some(pzxid) if pzxid > since => missed(EventKind::ChildrenChanged, path),
-                Some(_) => {
+                Some(true) => missed(EventKind::ChildrenChanged, path),
+                Some(false) => {
                     watches.add(path, watcher, WatchMode::Child);
                 }
             }

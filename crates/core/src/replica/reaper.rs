@@ -22,6 +22,9 @@ impl Replica {
         let caller = Caller { session: 0, identities: &[] };
         for path in due {
             let request = Request::DeleteContainer { path: &path };
+            if !self.applied.partition.tree().holds_tokens(&request) {
+                continue;
+            }
             if self.concerns_others(0, &request) {
                 self.reap_across(&path);
                 continue;

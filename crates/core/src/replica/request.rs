@@ -394,7 +394,7 @@ impl Replica {
         let Some(connection) = self.clients.connections.get(id) else { return };
         let after = if self.timeline.is_alone() { self.applied.partition.proposed_zxid() } else { 0 };
         let nothing_before =
-            connection.slots().is_empty() && after <= self.applied.partition.tree().last_zxid();
+            connection.slots().is_empty() && after <= self.applied.partition.tree().last_prepared_zxid();
         if nothing_before {
             self.reply(id, xid, opcode, err, &body, arrived_us);
             self.left_behind(id, opcode, err);
@@ -408,7 +408,7 @@ impl Replica {
 
     /// Lets go what stands at the head of a connection's queue and has nothing to wait for.
     pub(crate) fn drain(&mut self, id: ConnectionId) {
-        let applied = self.applied.partition.tree().last_zxid();
+        let applied = self.applied.partition.tree().last_prepared_zxid();
         while let Some(connection) = self.clients.connections.get(id) {
             let ready = match connection.slots().front() {
                 Some(Slot::Answer { after, .. }) => *after <= applied,

@@ -353,7 +353,7 @@ impl History {
     }
 
     fn item(&mut self, item: &Item<'_>) -> Checked {
-        if let Some(Origin { server, request }) = item.origin
+        if let Some(Origin { server, request, .. }) = item.origin
             && !self.origins.insert((server, request))
         {
             return wrong(format!("request {request:#x} of server {server} has two outcomes"));

@@ -23,7 +23,7 @@ impl Tree {
             return Err(update.corrupt("it was not made at another site"));
         }
         update.for_each_op(|op| {
-            if Self::is_of_one_site(&op) {
+            if op.is_of_one_site() {
                 return Err(update.corrupt("it was for another site alone"));
             }
             self.apply_op(update, op, observer)
@@ -58,7 +58,8 @@ impl Tree {
     ) -> Result<bool, CorruptUpdate> {
         let ZnodeKind::Ephemeral { session } = create.kind else { return Ok(false) };
         let Some(ended) = self.sites.ended.zxid(session) else { return Ok(false) };
-        let (parent_path, _) = path::split(create.path).ok_or_else(|| update.corrupt("it creates the root"))?;
+        let (parent_path, _) =
+            path::split(create.path).ok_or_else(|| update.corrupt("it creates the root"))?;
         let parent = self.expect_at(parent_path, update)?;
         let path_digest = digest::of_path(parent_path);
         self.before_change(parent, path_digest);

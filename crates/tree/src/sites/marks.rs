@@ -12,6 +12,12 @@ impl Tree {
         Some(self.sites.own).filter(|own| *own != NO_SITE)
     }
 
+    /// Which site is the hub, where there are sites.
+    #[must_use]
+    pub fn hub(&self) -> Option<SiteId> {
+        self.own_site().map(|_| self.sites.hub)
+    }
+
     /// Which site holds the token of the znode at a path, or would, if there were one; `None` where there are no sites.
     #[must_use]
     pub fn holder(&self, path: &str) -> Option<SiteId> {

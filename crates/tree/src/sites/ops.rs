@@ -4,6 +4,7 @@ use crate::Stamp;
 use crate::digest;
 use crate::encoding::{Decoder, Reason, put_path};
 use crate::node::{ROOT_ID, ZnodeKind};
+use crate::reserved;
 use crate::sites::state::{NO_SITE, SITE_MAX, SiteId};
 use crate::tree::Tree;
 use crate::update::{self, CorruptUpdate, Op, Update};
@@ -63,7 +64,9 @@ impl<'a> SiteOp<'a> {
     /// Reads one whose tag has been read; `None` if it is no tag of these.
     pub(crate) fn decode(tag: u8, decoder: &mut Decoder<'a>) -> Option<Result<Self, Reason>> {
         match tag {
-            BEGIN => Some(site(decoder).and_then(|site_| Ok(Self::Begin { site: site_, hub: site(decoder)? }))),
+            BEGIN => {
+                Some(site(decoder).and_then(|site_| Ok(Self::Begin { site: site_, hub: site(decoder)? })))
+            }
             TOKEN => Some(decoder.path().and_then(|path| Ok(Self::Token { path, holder: site(decoder)? }))),
             _ => None,
         }
@@ -138,11 +141,7 @@ impl Tree {
         Ok(())
     }
 
-    pub(crate) fn apply_site_op(
-        &mut self,
-        update: &Update<'_>,
-        op: SiteOp<'_>,
-    ) -> Result<(), CorruptUpdate> {
+    pub(crate) fn apply_site_op(&mut self, update: &Update<'_>, op: SiteOp<'_>) -> Result<(), CorruptUpdate> {
         match op {
             SiteOp::Begin { site, hub } => {
                 self.begin_site(update.zxid, site, hub);
@@ -158,25 +157,29 @@ impl Tree {
             self.set_mark(ROOT_ID, digest::ROOT_PATH, hub);
             self.sessions.set_all_homes(site);
         }
-        self.sites.own = site;
+        (self.sites.own, self.sites.hub) = (site, hub);
     }
 
-    fn apply_token(
-        &mut self,
-        update: &Update<'_>,
-        path: &str,
-        holder: SiteId,
-    ) -> Result<(), CorruptUpdate> {
+    fn apply_token(&mut self, update: &Update<'_>, path: &str, holder: SiteId) -> Result<(), CorruptUpdate> {
         let id = self.expect_at(path, update)?;
         if !self.sites.are_there() || self.nodes[id].is_ephemeral() {
             return Err(update.corrupt("it gives a token that there is none of"));
         }
         self.set_mark(id, digest::of_path(path), holder);
+        if self.sites.maker_of(update.zxid) == self.sites.own {
+            self.sites.streams.recall_is_done(path);
+        }
         Ok(())
     }
+}
 
-    /// Whether an update is for this site alone, and no other one takes it.
-    pub(crate) fn is_of_one_site(op: &Op<'_>) -> bool {
-        matches!(op, Op::Site(SiteOp::Begin { .. }) | Op::Partition(_))
+impl Op<'_> {
+    /// Whether it is for the site alone that has prepared it: its servers, its partitions, and what it is.
+    pub(crate) fn is_of_one_site(&self) -> bool {
+        match *self {
+            Self::Site(SiteOp::Begin { .. }) | Self::Partition(_) => true,
+            Self::SetData { path, .. } => path == reserved::CONFIG_PATH,
+            _ => false,
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! What snapshots say of sites. [`crate::records`] describes them.
 
 use crate::load::Loader;
-use crate::records::{LoadError, RecordReader, Result};
+use crate::records::{LoadError, RecordReader, Result, put_bytes};
 use crate::sites::state::{NO_SITE, SITE_MAX, SiteId};
+use crate::sites::streams::{CarriedOut, Ticket, Waiting};
 use crate::tree::Tree;
 use crate::walk::Walk;
 use alloc::vec::Vec;
@@ -12,6 +13,9 @@ mod tag {
     pub(super) const SITES: u8 = 10;
     pub(super) const ENDED: u8 = 11;
     pub(super) const HOME: u8 = 12;
+    pub(super) const IMPORTED: u8 = 13;
+    pub(super) const WAITING: u8 = 14;
+    pub(super) const RECALLED: u8 = 15;
 }
 
 /// Writes the home of a session, if there are sites.
@@ -25,7 +29,11 @@ pub(crate) fn write_home(session: i64, home: SiteId, out: &mut Vec<u8>) {
 
 fn site(reader: &mut RecordReader<'_>) -> Result<SiteId> {
     let site = reader.u8()?;
-    if (1..=SITE_MAX).contains(&site) { Ok(site) } else { Err(LoadError::Malformed("a site is out of range")) }
+    if (1..=SITE_MAX).contains(&site) {
+        Ok(site)
+    } else {
+        Err(LoadError::Malformed("a site is out of range"))
+    }
 }
 
 fn zxid(reader: &mut RecordReader<'_>) -> Result<i64> {
@@ -41,15 +49,40 @@ impl Tree {
             return;
         }
         let block = walk.block();
-        block.extend_from_slice(&[tag::SITES, self.sites.own]);
+        block.extend_from_slice(&[tag::SITES, self.sites.own, self.sites.hub]);
         block.extend_from_slice(&self.sites.since_zxid.to_le_bytes());
         block.extend_from_slice(&self.last_prepared_zxid.to_le_bytes());
         block.extend_from_slice(&self.sites.ended.forgotten().to_le_bytes());
+        block.extend_from_slice(&self.sites.streams.numbered().to_le_bytes());
+        block.extend_from_slice(&self.sites.streams.begun().to_le_bytes());
         for (session, zxid) in self.sites.ended.iter() {
             let block = walk.block();
             block.push(tag::ENDED);
             block.extend_from_slice(&session.to_le_bytes());
             block.extend_from_slice(&zxid.to_le_bytes());
+        }
+        self.write_streams(walk);
+    }
+
+    fn write_streams(&self, walk: &mut Walk) {
+        let streams = &self.sites.streams;
+        for (site, position) in streams.all_imported() {
+            let block = walk.block();
+            block.extend_from_slice(&[tag::IMPORTED, site]);
+            block.extend_from_slice(&position.to_le_bytes());
+        }
+        for waiting in streams.all_waiting() {
+            let block = walk.block();
+            let by = u8::from(waiting.by == CarriedOut::Elsewhere);
+            block.extend_from_slice(&[tag::WAITING, waiting.ticket.site, waiting.server, by]);
+            block.extend_from_slice(&waiting.ticket.number.to_le_bytes());
+            block.extend_from_slice(&waiting.session.to_le_bytes());
+            put_bytes(block, &waiting.asked);
+        }
+        for path in streams.recalled() {
+            let block = walk.block();
+            block.push(tag::RECALLED);
+            put_bytes(block, path.as_bytes());
         }
     }
 }
@@ -61,6 +94,9 @@ impl Loader {
             tag::SITES => Some(self.read_sites(reader)),
             tag::ENDED => Some(self.read_ended(reader)),
             tag::HOME => Some(self.read_home(reader)),
+            tag::IMPORTED => Some(self.read_imported(reader)),
+            tag::WAITING => Some(self.read_waiting(reader)),
+            tag::RECALLED => Some(self.read_recalled(reader)),
             _ => None,
         }
     }
@@ -71,9 +107,12 @@ impl Loader {
         }
         let sites = &mut self.tree.sites;
         sites.own = site(reader)?;
+        sites.hub = site(reader)?;
         sites.since_zxid = zxid(reader)?;
         self.prepared = Some(zxid(reader)?);
         sites.ended.load_forgotten(reader.u64()?);
+        sites.streams.load_numbered(reader.u64()?);
+        sites.streams.begin(reader.u64()?);
         Ok(())
     }
 
@@ -90,6 +129,33 @@ impl Loader {
         let (session, home) = (reader.i64()?, site(reader)?);
         let set = self.tree.sessions.set_home(session, home);
         set.ok_or(LoadError::Malformed("a session that is missing has a home"))
+    }
+
+    fn read_imported(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
+        let (from, position) = (site(reader)?, reader.u64()?);
+        self.tree.sites.streams.set_imported(from, position);
+        Ok(())
+    }
+
+    fn read_waiting(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
+        let (site, server, by) = (site(reader)?, reader.u8()?, reader.u8()?);
+        let ticket = Ticket { site, number: reader.u64()? };
+        let (session, asked) = (reader.i64()?, reader.bytes()?.to_vec());
+        let by = if by == 0 { CarriedOut::Here } else { CarriedOut::Elsewhere };
+        let sites = &mut self.tree.sites;
+        let is_known = sites.streams.waiting(ticket).is_some();
+        if !sites.are_there() || is_known || ticket.number == u64::MAX {
+            return Err(LoadError::Malformed("a request waits twice, or before there were sites"));
+        }
+        sites.streams.wait(sites.own, Waiting { ticket, server, session, by, asked });
+        Ok(())
+    }
+
+    fn read_recalled(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
+        let path = core::str::from_utf8(reader.bytes()?);
+        let path = path.map_err(|_| LoadError::Malformed("a path that is recalled is not UTF-8"))?;
+        self.tree.sites.streams.recall(path);
+        Ok(())
     }
 
     /// Ends what is known of sites, with the largest zxid of all.

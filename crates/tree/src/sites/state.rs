@@ -2,6 +2,7 @@
 
 use crate::sites::ended::Ended;
 use crate::sites::late::Late;
+use crate::sites::streams::Streams;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -25,10 +26,13 @@ pub const fn site_of_zxid(zxid: i64) -> SiteId {
 pub(crate) struct Sites {
     /// The site that this tree is at; [`NO_SITE`] where there are none. Another one's is another one.
     pub(super) own: SiteId,
+    /// The site that holds what nobody else does.
+    pub(super) hub: SiteId,
     /// The largest zxid that is no site's: of what was there before there were sites.
     pub(super) since_zxid: i64,
     pub(crate) ended: Ended,
     pub(crate) late: Late,
+    pub(super) streams: Streams,
     /// Ephemerals that the update under way has created, but that are none, with the end of their session: see
     /// [`crate::sites::ended`].
     pub(crate) absent: Vec<(String, i64)>,

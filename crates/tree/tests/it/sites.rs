@@ -462,7 +462,7 @@ impl Site {
 /// `SITES_SEEDS=FIRST,COUNT` tries others.
 #[test]
 fn sites_come_to_the_same_state() {
-    let seeds = std::env::var("SITES_SEEDS").unwrap_or_else(|_| "0,60".into());
+    let seeds = std::env::var("SITES_SEEDS").unwrap_or_else(|_| "0,300".into());
     let (first, count) = seeds.split_once(',').expect("FIRST,COUNT");
     let (first, count): (u64, u64) = (first.parse().unwrap(), count.parse().unwrap());
     for seed in first..first + count {

@@ -1,0 +1,470 @@
+//! This site among the others: what is shipped, what is imported, and what becomes of requests whose tokens are
+//! elsewhere.
+//!
+//! A request that needs a token which is not held here becomes an item of this site's log, and goes up to the hub with
+//! everything that was committed before it. The hub keeps it until it holds the tokens, prepares it, and its update goes
+//! down again as the request's outcome. Its client's server recognizes it by its number when it is imported here. So a
+//! request outlives whoever leads at either side, and is carried out once.
+
+use crate::replica::Replica;
+use crate::sites::{BATCH_BYTES, Broker, SiteMessage};
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use stoa_front::ConnectionId;
+use stoa_partition::{Asked, Item, Items, Link, Now, Outcome, SiteItem, export, note_in_streams, ticket_of};
+use stoa_timeline::{BadMessage, Origin};
+use stoa_tree::{CarriedOut, SiteId, Ticket, TokenRefusal, Waiting};
+use stoa_wire::{Opcode, Reader, Request};
+
+/// After so many requests in a row from one site it gets the token: the paper's r.
+const CONSECUTIVE: u8 = 2;
+/// Of so many paths it is known who has asked last.
+const CONSECUTIVE_KEPT: usize = 1 << 16;
+/// So many bytes of what is committed are kept for other sites.
+const KEPT_BYTES: usize = 64 << 20;
+
+/// Where a request is carried out that was asked here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// Here and now.
+    Here,
+    /// Here, but when what its session has asked before has its outcome.
+    HereLater,
+    /// Where the tokens are.
+    Elsewhere,
+}
+
+impl Replica {
+    /// This is a site from now on, and the hub is that one. At the leader, once; a site that is not the hub has the
+    /// hub's state, as it was at `hub_position` of its log.
+    ///
+    /// # Errors
+    /// When there is no such site, or this server does not lead.
+    pub fn begin_site(
+        &mut self,
+        site: SiteId,
+        hub: SiteId,
+        hub_position: u64,
+        now: Now,
+    ) -> Result<(), TokenRefusal> {
+        self.at(now);
+        if !self.prepares() {
+            return Err(TokenRefusal::NoSite);
+        }
+        self.applied.partition.propose_site(site, hub, now)?;
+        if site != hub {
+            let here = SiteItem::Import { from: hub, position: hub_position, items: b"" };
+            self.applied.partition.propose_site_item(None, &here);
+        }
+        Ok(())
+    }
+
+    /// A connection to the leader of another site is there (again).
+    pub fn site_connected(&mut self, site: SiteId, now: Now) {
+        self.at(now);
+        self.sites.outgoing.insert(site, crate::sites::Outgoing::default());
+        self.sites.told.remove(&site);
+        self.tell_imported();
+    }
+
+    /// What is for the leaders of other sites.
+    pub fn poll_site(&mut self) -> Option<(SiteId, Bytes)> {
+        if self.sites.outbox.is_empty() {
+            self.ship();
+        }
+        self.sites.outbox.pop_front()
+    }
+
+    /// The leader of another site says something, whose name is proved.
+    ///
+    /// # Errors
+    /// When it is none; nothing has changed.
+    pub fn site_message(&mut self, from: SiteId, message: &Bytes, now: Now) -> Result<(), BadMessage> {
+        self.at(now);
+        match SiteMessage::decode(message)? {
+            SiteMessage::Have { position } => {
+                self.sites.outgoing.entry(from).or_default().acknowledged(position);
+                let needed = self.sites.outgoing.values().map(|link| link.acknowledged).min();
+                self.sites.kept.trim(needed.unwrap_or(0), KEPT_BYTES);
+            }
+            SiteMessage::Batch { since, upto, entries } => {
+                let is_readable = |items: &Bytes| Items::new(items).all(|item| item.is_ok());
+                if !entries.iter().all(|(_, items)| is_readable(items)) {
+                    return Err(BadMessage);
+                }
+                self.import(from, since, upto, &entries);
+            }
+        }
+        Ok(())
+    }
+
+    /// At the leader: makes what another site has items of this log, if it follows what is in it.
+    fn import(&mut self, from: SiteId, since: u64, upto: u64, entries: &[(u64, Bytes)]) {
+        let applied = self.applied.partition.tree().streams().imported(from);
+        let here = self.sites.importing.get(&from).copied().unwrap_or(0).max(applied);
+        if !self.prepares() || since > here || upto <= here {
+            return;
+        }
+        let mut last = here;
+        for (position, items) in entries.iter().filter(|(position, _)| *position > here) {
+            self.applied
+                .partition
+                .propose_site_item(None, &SiteItem::Import { from, position: *position, items });
+            last = *position;
+        }
+        if last < upto {
+            // What concerns nobody here has been passed all the same.
+            let passed = SiteItem::Import { from, position: upto, items: b"" };
+            self.applied.partition.propose_site_item(None, &passed);
+        }
+        self.sites.importing.insert(from, upto);
+    }
+
+    /// At the leader: puts what other sites do not have into the outbox.
+    fn ship(&mut self) {
+        let tree = self.applied.partition.tree();
+        let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
+        if !self.timeline.leads() {
+            return;
+        }
+        // What stands before this became a site concerns nobody, but who has taken the hub's state.
+        let gone = self.sites.kept.gone();
+        let gone = if own != hub && gone < tree.streams().begun() { 0 } else { gone };
+        for (site, outgoing) in &mut self.sites.outgoing {
+            let link = Link { from: own, to: *site, hub };
+            while outgoing.has_room() && outgoing.sent >= gone {
+                let (since, mut bytes, mut entries) = (outgoing.sent, 0, Vec::new());
+                let mut upto = since;
+                for (position, entry) in self.sites.kept.behind(since) {
+                    let mut items = Vec::new();
+                    export(entry, link, &mut items).expect("it was applied here");
+                    upto = *position;
+                    if !items.is_empty() {
+                        bytes += items.len();
+                        entries.push((*position, items.into()));
+                    }
+                    if bytes >= BATCH_BYTES {
+                        break;
+                    }
+                }
+                // That there is something that does not concern the receiver is told with the next that does.
+                if entries.is_empty() {
+                    break;
+                }
+                outgoing.sent(upto, bytes);
+                self.sites.outbox.push_back((*site, SiteMessage::Batch { since, upto, entries }.encode()));
+            }
+        }
+    }
+
+    /// Tells other sites what is here of their logs.
+    fn tell_imported(&mut self) {
+        if !self.timeline.leads() {
+            return;
+        }
+        let streams = self.applied.partition.tree().streams();
+        for site in self.sites.outgoing.keys() {
+            let position = streams.imported(*site);
+            if self.sites.told.insert(*site, position) != Some(position) {
+                self.sites.outbox.push_back((*site, SiteMessage::Have { position }.encode()));
+            }
+        }
+    }
+
+    // ---- what was applied ----
+
+    /// An entry is committed that other sites may have to know.
+    pub(super) fn keep_for_sites(&mut self, position: u64, entry: &Bytes) {
+        if self.applied.partition.tree().own_site().is_some() {
+            if self.applied.partition.tree().streams().begun() == 0 {
+                self.applied.partition.tree_mut().streams_mut().begin(position);
+                self.sites.kept.restart(position - 1);
+            }
+            self.sites.kept.push(position, entry.clone());
+            self.sites.kept.trim(0, KEPT_BYTES);
+        }
+    }
+
+    /// The state is another server's, at a position.
+    pub(super) fn site_state_replaced(&mut self, position: u64) {
+        self.sites.kept.restart(position);
+        self.sites.forwarded.clear();
+    }
+
+    /// Who waits here for the outcome of a request of this site.
+    pub(super) fn forwarded_by(&mut self, origin: Option<Origin>) -> Option<ConnectionId> {
+        let ticket = ticket_of(origin)?;
+        let is_own = self.applied.partition.tree().own_site() == Some(ticket.site);
+        if is_own { self.sites.forwarded.remove(&ticket.number) } else { None }
+    }
+
+    /// Applies what has come from another site.
+    pub(super) fn apply_import(&mut self, from: SiteId, position: u64, items: &[u8]) {
+        self.sites.is_importing = true;
+        for item in Items::new(items) {
+            self.apply_item(&item.expect("an entry that a leader made can be read"));
+        }
+        self.sites.is_importing = false;
+        self.applied.partition.tree_mut().streams_mut().set_imported(from, position);
+        self.tell_imported();
+    }
+
+    /// Notes what an item says of the streams, and what follows from it for whoever leads.
+    pub(super) fn note_site_item(&mut self, item: &Item<'_>, own: Option<ConnectionId>) {
+        let Some(site) = self.applied.partition.tree().own_site() else { return };
+        let is_new = match item.outcome {
+            Outcome::Site(SiteItem::Forwarded { number, .. }) => {
+                let streams = self.applied.partition.tree().streams();
+                item.origin.is_none_or(|it| it.site == 0)
+                    && streams.waiting(Ticket { site, number }).is_none()
+            }
+            _ => false,
+        };
+        let answered = note_in_streams(self.applied.partition.tree_mut(), item);
+        let ticket = match item.outcome {
+            Outcome::Site(SiteItem::Forwarded { number, session, .. }) => {
+                let of_here = Ticket { site, number };
+                if let Some(id) = own {
+                    self.sites.forwarded.insert(number, id);
+                }
+                if is_new {
+                    self.has_left(session);
+                }
+                Some(ticket_of(item.origin).unwrap_or(of_here))
+            }
+            _ => ticket_of(item.origin),
+        };
+        if !self.timeline.leads() {
+            return;
+        }
+        if let Some(ticket) = ticket {
+            self.sites.broker.is_settled(ticket);
+            self.ready_if_here(ticket);
+        }
+        if let Some(Waiting { session, .. }) = answered
+            && session != 0
+        {
+            let next = self.applied.partition.tree().streams().of_session(session).next();
+            if let Some(next) = next.map(|next| next.ticket) {
+                self.ready_if_here(next);
+            }
+        }
+        let broker = &mut self.sites.broker;
+        match item.outcome {
+            Outcome::Update(update) => update.for_each_token(|path, _| broker.wake(path)),
+            Outcome::Site(SiteItem::NotRecalled { path }) => broker.wake(path),
+            _ => {}
+        }
+    }
+
+    /// A request of a session is proposed to leave.
+    pub(super) fn leaves(&mut self, session: i64, here: bool) {
+        self.sites.leaving.entry(session).or_default().push_back(here);
+    }
+
+    /// The oldest request of a session that was proposed to leave does.
+    fn has_left(&mut self, session: i64) {
+        if let Some(leaving) = self.sites.leaving.get_mut(&session) {
+            leaving.pop_front();
+            if leaving.is_empty() {
+                self.sites.leaving.remove(&session);
+            }
+        }
+    }
+
+    fn ready_if_here(&mut self, ticket: Ticket) {
+        let waiting = self.applied.partition.tree().streams().waiting(ticket);
+        if waiting.is_some_and(|waiting| waiting.by == CarriedOut::Here) {
+            self.sites.broker.is_ready(ticket);
+        }
+    }
+
+    // ---- leading ----
+
+    /// This server leads: what waits is in its hands.
+    pub(super) fn begin_to_lead_site(&mut self) {
+        self.sites.broker = Broker::default();
+        self.sites.importing.clear();
+        self.sites.leaving.clear();
+        self.sites.told.clear();
+        let here = |waiting: &&Waiting| waiting.by == CarriedOut::Here;
+        let waiting: Vec<_> =
+            self.applied.partition.tree().streams().all_waiting().filter(here).map(|it| it.ticket).collect();
+        waiting.into_iter().for_each(|ticket| self.sites.broker.is_ready(ticket));
+        self.tell_imported();
+    }
+
+    /// Where a request is to be carried out that was asked here.
+    #[inline]
+    pub(super) fn destination(&self, session: i64, request: &Request<'_>) -> Destination {
+        let tree = self.applied.partition.tree();
+        if tree.own_site().is_none() {
+            return Destination::Here;
+        }
+        // What its session has asked before, and has no outcome: whether each is to be done here, later.
+        let leaving = self.sites.leaving.get(&session).into_iter().flatten().copied();
+        let waiting = tree.streams().of_session(session).map(|waiting| waiting.by == CarriedOut::Here);
+        let (mut waits, mut has_later) = (false, false);
+        for here in waiting.chain(leaving).filter(|_| session != 0) {
+            (waits, has_later) = (true, has_later || here);
+        }
+        // It must not overtake them: what is done here follows them here, what goes to the hub there.
+        match tree.holds_tokens(request) {
+            true if waits => Destination::HereLater,
+            true => Destination::Here,
+            false if has_later => Destination::HereLater,
+            false => Destination::Elsewhere,
+        }
+    }
+
+    /// The same of what a contact server has asked; everything but writes of clients is for here.
+    pub(super) fn destination_of(&self, asked: &Asked<'_>) -> Destination {
+        let Asked::Write { session, opcode, body, .. } = asked else { return Destination::Here };
+        if self.applied.partition.tree().own_site().is_none() || *opcode == Opcode::Reconfig {
+            return Destination::Here;
+        }
+        Request::decode(*opcode, &mut Reader::new(body))
+            .map_or(Destination::Here, |request| self.destination(*session, &request))
+    }
+
+    /// Proposes what is to be done with requests and recalls that wait, as far as that can be told now.
+    pub(super) fn tend_sites(&mut self) {
+        if self.applied.partition.tree().own_site().is_none() || !self.prepares() {
+            return;
+        }
+        self.return_tokens();
+        while let Some(ticket) = self.sites.broker.next() {
+            self.take_ticket(ticket);
+        }
+    }
+
+    fn take_ticket(&mut self, ticket: Ticket) {
+        let tree = self.applied.partition.tree();
+        let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
+        let streams = tree.streams();
+        let Some(Waiting { server, by: CarriedOut::Here, asked, session, .. }) =
+            streams.waiting(ticket).cloned()
+        else {
+            return;
+        };
+        if !streams.is_first_of_session(ticket) {
+            // It is looked at when what is before it has its outcome.
+            return;
+        }
+        let origin = Some(Origin { server, request: ticket.number, site: ticket.site });
+        let bytes = Bytes::from(asked);
+        let Ok(decoded) = Asked::decode(&bytes) else { return };
+        let Some(missing) = self.missing_tokens(&decoded) else { return };
+        if missing.is_empty() {
+            self.sites.broker.take_in_hand(ticket);
+            self.prepare_asked(origin, &decoded);
+            if own == hub {
+                self.accessed(&decoded, ticket.site);
+            }
+        } else if own == hub {
+            self.find_tokens(ticket, session, origin, &bytes, &missing);
+        } else {
+            self.sites.broker.take_in_hand(ticket);
+            let item = if ticket.site == own {
+                let number = ticket.number;
+                SiteItem::Forwarded { server, number, here: false, session, asked: &bytes }
+            } else {
+                SiteItem::Declined
+            };
+            let origin = origin.filter(|_| ticket.site != own);
+            self.applied.partition.propose_site_item(origin, &item);
+        }
+    }
+
+    /// Which tokens a request needs that are not held here; `None` if it cannot be read.
+    fn missing_tokens(&self, asked: &Asked<'_>) -> Option<Vec<(String, SiteId)>> {
+        let Asked::Write { opcode, body, .. } = asked else { return Some(Vec::new()) };
+        match Request::decode(*opcode, &mut Reader::new(body)) {
+            Ok(request) => Some(self.applied.partition.tree().missing_tokens(&request)),
+            // It is refused where it is prepared.
+            Err(_) => Some(Vec::new()),
+        }
+    }
+
+    /// At the hub: has the tokens of a request come here, or the request go to where its token has to stay.
+    fn find_tokens(
+        &mut self,
+        ticket: Ticket,
+        session: i64,
+        origin: Option<Origin>,
+        asked: &[u8],
+        missing: &[(String, SiteId)],
+    ) {
+        let tree = self.applied.partition.tree();
+        let stays = |path: &str| tree.get(path).is_some_and(|znode| znode.stat().ephemeral_owner != 0);
+        if let [(path, holder)] = missing
+            && stays(path)
+        {
+            self.sites.broker.take_in_hand(ticket);
+            let item = SiteItem::Visit { to: *holder, session, asked };
+            self.applied.partition.propose_site_item(origin, &item);
+            return;
+        }
+        for (path, holder) in missing {
+            if self.sites.broker.block(ticket, path) {
+                let item = SiteItem::Recall { to: *holder, path };
+                self.applied.partition.propose_site_item(None, &item);
+            }
+        }
+    }
+
+    /// Gives back the tokens that the hub wants.
+    fn return_tokens(&mut self) {
+        let tree = self.applied.partition.tree();
+        let Some(hub) = tree.hub() else { return };
+        self.sites.broker.still_recalled(tree.streams().recalled());
+        let recalled: Vec<String> = tree.streams().recalled().map(String::from).collect();
+        for path in recalled {
+            if self.sites.broker.gives_back(&path) && !self.return_token(&path, hub) {
+                self.applied.partition.propose_site_item(None, &SiteItem::NotRecalled { path: &path });
+            }
+        }
+    }
+
+    /// Gives back the token of what is at a path, or of what is above it when nothing is there.
+    fn return_token(&mut self, path: &str, hub: SiteId) -> bool {
+        let mut path = path;
+        loop {
+            match self.applied.partition.propose_token(path, hub, self.now) {
+                Ok(()) => return true,
+                Err(TokenRefusal::NoZnode) => match stoa_wire::path::split(path) {
+                    Some((parent, _)) => path = parent,
+                    None => return false,
+                },
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// At the hub: a site has asked for something that is held here. After so many times in a row it gets the token
+    /// (the paper, section II-B).
+    pub(super) fn accessed(&mut self, asked: &Asked<'_>, by: SiteId) {
+        let Asked::Write { opcode, body, .. } = asked else { return };
+        let Ok(request) = Request::decode(*opcode, &mut Reader::new(body)) else { return };
+        let Some(own) = self.applied.partition.tree().own_site() else { return };
+        let mut wanted = Vec::new();
+        let consecutive = &mut self.sites.consecutive;
+        stoa_tree::tokens_of(&request, &mut |path| {
+            if consecutive.len() > CONSECUTIVE_KEPT {
+                consecutive.pop_first();
+            }
+            let (site, count) = consecutive.entry(path.into()).or_insert((by, 0));
+            (*site, *count) = (by, if *site == by { count.saturating_add(1) } else { 1 });
+            if *count >= CONSECUTIVE && by != own {
+                wanted.push(String::from(path));
+            }
+        });
+        for path in wanted {
+            // What is gone by then, or held elsewhere, is not given.
+            if self.applied.partition.propose_token(&path, by, self.now).is_ok() {
+                self.sites.consecutive.remove(&path);
+            }
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! What a server keeps of other sites, beside what is replicated, and what their leaders say to each other. What is done
+//! with it: `replica/sites.rs`.
+//!
+//! ```text
+//! message := 1, since u64, upto u64, (position u64, length u32, item*)*     what the sender has behind `since`, up to
+//!                                                                            `upto`, that concerns the receiver
+//!          | 2, position u64                                                 up to there everything is here
+//! ```
+//! Integers are little-endian.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::{BufMut, Bytes};
+use stoa_front::ConnectionId;
+use stoa_timeline::BadMessage;
+use stoa_tree::{SiteId, Ticket};
+
+const BATCH: u8 = 1;
+const HAVE: u8 = 2;
+
+/// About so many bytes of items are in a message.
+pub(crate) const BATCH_BYTES: usize = 256 << 10;
+/// No more than so many bytes are on their way to a site.
+const WINDOW_BYTES: usize = 8 << 20;
+
+/// What one site's leader says to another one's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SiteMessage {
+    Batch { since: u64, upto: u64, entries: Vec<(u64, Bytes)> },
+    Have { position: u64 },
+}
+
+impl SiteMessage {
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = Vec::new();
+        match self {
+            Self::Batch { since, upto, entries } => {
+                out.put_u8(BATCH);
+                out.put_u64_le(*since);
+                out.put_u64_le(*upto);
+                for (position, items) in entries {
+                    out.put_u64_le(*position);
+                    out.put_u32_le(u32::try_from(items.len()).unwrap_or(u32::MAX));
+                    out.put_slice(items);
+                }
+            }
+            Self::Have { position } => {
+                out.put_u8(HAVE);
+                out.put_u64_le(*position);
+            }
+        }
+        out.into()
+    }
+
+    pub(crate) fn decode(bytes: &Bytes) -> Result<Self, BadMessage> {
+        let mut at = 1;
+        let mut number = || {
+            let number = bytes.get(at..at + 8).and_then(|number| number.try_into().ok()).ok_or(BadMessage)?;
+            at += 8;
+            Ok::<u64, BadMessage>(u64::from_le_bytes(number))
+        };
+        match bytes.first() {
+            Some(&HAVE) if bytes.len() == 9 => Ok(Self::Have { position: number()? }),
+            Some(&BATCH) => {
+                let (since, upto) = (number()?, number()?);
+                let entries = decode_entries(&bytes.slice(17..), since, upto)?;
+                Ok(Self::Batch { since, upto, entries })
+            }
+            _ => Err(BadMessage),
+        }
+    }
+}
+
+/// The entries of a batch, whose positions grow, behind `since` and up to `upto`.
+fn decode_entries(bytes: &Bytes, since: u64, upto: u64) -> Result<Vec<(u64, Bytes)>, BadMessage> {
+    let (mut entries, mut at, mut last) = (Vec::new(), 0, since);
+    while at < bytes.len() {
+        let head: [u8; 12] =
+            bytes.get(at..at + 12).and_then(|head| head.try_into().ok()).ok_or(BadMessage)?;
+        let [p0, p1, p2, p3, p4, p5, p6, p7, l0, l1, l2, l3] = head;
+        let position = u64::from_le_bytes([p0, p1, p2, p3, p4, p5, p6, p7]);
+        let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+        at += head.len();
+        let is_there = position > last && position <= upto && bytes.len() - at >= len;
+        if !is_there {
+            return Err(BadMessage);
+        }
+        entries.push((position, bytes.slice(at..at + len)));
+        (at, last) = (at + len, position);
+    }
+    Ok(entries)
+}
+
+/// What has been committed here and other sites may not have.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    entries: VecDeque<(u64, Bytes)>,
+    bytes: usize,
+    /// Up to here nothing is kept any more.
+    gone: u64,
+}
+
+impl Kept {
+    /// An entry is committed.
+    pub(crate) fn push(&mut self, position: u64, entry: Bytes) {
+        self.bytes += entry.len();
+        self.entries.push_back((position, entry));
+    }
+
+    /// The state is that at a position, and came from elsewhere.
+    pub(crate) fn restart(&mut self, position: u64) {
+        *self = Self { gone: position, ..Self::default() };
+    }
+
+    /// Everything up to a position is not needed any more, or there is more than `bytes_max`.
+    pub(crate) fn trim(&mut self, upto: u64, bytes_max: usize) {
+        while let Some((position, entry)) = self.entries.front()
+            && (*position <= upto || self.bytes > bytes_max)
+        {
+            self.bytes -= entry.len();
+            self.gone = *position;
+            self.entries.pop_front();
+        }
+    }
+
+    /// Up to here nothing is kept.
+    pub(crate) fn gone(&self) -> u64 {
+        self.gone
+    }
+
+    /// What is kept behind a position.
+    pub(crate) fn behind(&self, position: u64) -> impl Iterator<Item = &(u64, Bytes)> {
+        let first = self.entries.partition_point(|(at, _)| *at <= position);
+        self.entries.range(first..)
+    }
+}
+
+/// What is on its way to another site.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    /// Whether that site has said what it has, since it is connected.
+    pub(crate) is_open: bool,
+    pub(crate) acknowledged: u64,
+    pub(crate) sent: u64,
+    /// Messages that are not acknowledged: up to where, and how long.
+    in_flight: VecDeque<(u64, usize)>,
+    in_flight_bytes: usize,
+}
+
+impl Outgoing {
+    pub(crate) fn has_room(&self) -> bool {
+        self.is_open && self.in_flight_bytes < WINDOW_BYTES
+    }
+
+    pub(crate) fn sent(&mut self, upto: u64, bytes: usize) {
+        self.sent = upto;
+        self.in_flight.push_back((upto, bytes));
+        self.in_flight_bytes += bytes;
+    }
+
+    pub(crate) fn acknowledged(&mut self, position: u64) {
+        if !self.is_open {
+            *self = Self { is_open: true, sent: position, ..Self::default() };
+        }
+        self.acknowledged = self.acknowledged.max(position);
+        self.sent = self.sent.max(position);
+        while let Some((_, bytes)) = self.in_flight.pop_front_if(|(upto, _)| *upto <= position) {
+            self.in_flight_bytes -= bytes;
+        }
+    }
+}
+
+/// What a leader has in hand of requests that sites forward, and of tokens: at the hub this is the paper's token broker.
+/// All of it follows from what is replicated, and a new leader begins with [`Broker::default`] and what waits.
+#[derive(Debug, Default)]
+pub(crate) struct Broker {
+    /// To be looked at.
+    ready: VecDeque<Ticket>,
+    /// Something was proposed that will end their waiting.
+    in_hand: BTreeSet<Ticket>,
+    /// Requests that wait for tokens, by the path of each.
+    blocked: BTreeMap<String, Vec<Ticket>>,
+    /// Tokens that were recalled and have not come.
+    recalled: BTreeSet<String>,
+    /// Paths whose tokens are being given back.
+    giving_back: BTreeSet<String>,
+}
+
+impl Broker {
+    pub(crate) fn is_ready(&mut self, ticket: Ticket) {
+        self.ready.push_back(ticket);
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Ticket> {
+        while let Some(ticket) = self.ready.pop_front() {
+            if !self.in_hand.contains(&ticket) {
+                return Some(ticket);
+            }
+        }
+        None
+    }
+
+    /// Something was proposed for it.
+    pub(crate) fn take_in_hand(&mut self, ticket: Ticket) {
+        self.in_hand.insert(ticket);
+    }
+
+    /// What was proposed for it is applied.
+    pub(crate) fn is_settled(&mut self, ticket: Ticket) {
+        self.in_hand.remove(&ticket);
+    }
+
+    /// It waits for the token of what is at a path. Returns whether that has to be recalled yet.
+    pub(crate) fn block(&mut self, ticket: Ticket, path: &str) -> bool {
+        let blocked = self.blocked.entry(path.into()).or_default();
+        if blocked.last() != Some(&ticket) {
+            blocked.push(ticket);
+        }
+        self.recalled.insert(path.into())
+    }
+
+    /// The token of what is at a path, and below, may be here, or is known to be elsewhere.
+    pub(crate) fn wake(&mut self, path: &str) {
+        let is_below = |other: &String| {
+            path == "/"
+                || other.strip_prefix(path).is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
+        };
+        // All that begins with the path is in one run, but some of it is beside what is below it ("/a-b" of "/a").
+        let from = String::from(path);
+        let begins = |other: &&String| path == "/" || other.starts_with(path);
+        let woken: Vec<String> =
+            self.blocked.range(from.clone()..).map(|(path, _)| path).take_while(begins).cloned().collect();
+        for path in woken.into_iter().filter(is_below) {
+            self.ready.extend(self.blocked.remove(&path).unwrap_or_default());
+        }
+        let done: Vec<String> = self.recalled.range(from..).take_while(begins).cloned().collect();
+        for path in done.into_iter().filter(is_below) {
+            self.recalled.remove(&path);
+        }
+    }
+
+    /// A recall of a path is being answered. False if it was already.
+    pub(crate) fn gives_back(&mut self, path: &str) -> bool {
+        self.giving_back.insert(path.into())
+    }
+
+    /// What was being given back, and is not recalled any more, is done.
+    pub(crate) fn still_recalled<'a>(&mut self, recalled: impl Iterator<Item = &'a str>) {
+        if !self.giving_back.is_empty() {
+            let recalled: BTreeSet<&str> = recalled.collect();
+            self.giving_back.retain(|path| recalled.contains(path.as_str()));
+        }
+    }
+}
+
+/// Other sites, as this server knows them.
+#[derive(Debug, Default)]
+pub(crate) struct SiteLinks {
+    /// Clients here whose requests are on their way, by the numbers of these.
+    pub(crate) forwarded: BTreeMap<u64, ConnectionId>,
+    pub(crate) kept: Kept,
+    pub(crate) outgoing: BTreeMap<SiteId, Outgoing>,
+    /// Up to where the log of each other site is in entries of this leader.
+    pub(crate) importing: BTreeMap<SiteId, u64>,
+    /// What each other site has been told that is here.
+    pub(crate) told: BTreeMap<SiteId, u64>,
+    pub(crate) broker: Broker,
+    /// What is for other sites.
+    pub(crate) outbox: VecDeque<(SiteId, Bytes)>,
+    /// Whether what is being applied has come from another site.
+    pub(crate) is_importing: bool,
+    /// Of each session, the requests that are proposed to go elsewhere, or to be done later (true), and are not applied.
+    pub(crate) leaving: BTreeMap<i64, VecDeque<bool>>,
+    /// Who has asked for something last, and how often in a row, by its path: the paper's `consecutive`.
+    pub(crate) consecutive: BTreeMap<String, (SiteId, u8)>,
+}
+
+impl SiteLinks {
+    /// At the start, with what other sites may lack of what is applied up to a position.
+    pub(crate) fn new(applied: u64, for_sites: Vec<(u64, Bytes)>) -> Self {
+        let mut links = Self::default();
+        links.kept.restart(for_sites.first().map_or(applied, |(first, _)| first - 1));
+        for_sites.into_iter().for_each(|(position, entry)| links.kept.push(position, entry));
+        links
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_back_and_cuts_are_refused() {
+        let entries = alloc::vec![(5, Bytes::from_static(b"items")), (9, Bytes::new())];
+        for message in [SiteMessage::Batch { since: 4, upto: 9, entries }, SiteMessage::Have { position: 7 }]
+        {
+            let bytes = message.encode();
+            assert_eq!(SiteMessage::decode(&bytes), Ok(message));
+            for len in 0..bytes.len() {
+                // What is cut between two entries is a shorter batch.
+                if let Ok(SiteMessage::Batch { entries, .. }) = SiteMessage::decode(&bytes.slice(..len)) {
+                    assert!(entries.len() < 2);
+                }
+            }
+        }
+        let back = [(9, Bytes::new()), (5, Bytes::new())];
+        for (since, upto, entries) in [(4, 9, back.to_vec()), (4, 8, back[..1].to_vec())] {
+            let message = SiteMessage::Batch { since, upto, entries };
+            assert_eq!(SiteMessage::decode(&message.encode()), Err(BadMessage));
+        }
+    }
+
+    #[test]
+    fn who_waits_for_what_is_below_is_woken() {
+        let mut broker = Broker::default();
+        let ticket = |number| Ticket { site: 2, number };
+        for (number, path) in ["/a", "/a/b", "/a-b", "/b", "/"].into_iter().enumerate() {
+            assert!(broker.block(ticket(number as u64), path));
+            assert!(!broker.block(ticket(number as u64), path));
+        }
+        broker.wake("/a");
+        let woken: Vec<_> = core::iter::from_fn(|| broker.next()).collect();
+        assert_eq!(woken, [ticket(0), ticket(1)]);
+        assert!(broker.block(ticket(0), "/a") && !broker.block(ticket(5), "/b"));
+        broker.wake("/");
+        let woken: Vec<_> = core::iter::from_fn(|| broker.next()).collect();
+        assert_eq!(woken, [ticket(4), ticket(0), ticket(2), ticket(3), ticket(5)]);
+    }
+
+    #[test]
+    fn what_is_kept_is_given_from_anywhere() {
+        let mut kept = Kept::default();
+        for position in 1..=5 {
+            kept.push(position * 2, Bytes::from_static(b"12345678"));
+        }
+        let behind = |kept: &Kept, at| kept.behind(at).map(|(position, _)| *position).collect::<Vec<_>>();
+        assert_eq!(behind(&kept, 0), [2, 4, 6, 8, 10]);
+        assert_eq!(behind(&kept, 5), [6, 8, 10]);
+        kept.trim(4, usize::MAX);
+        assert_eq!((behind(&kept, 0), kept.gone()), (alloc::vec![6, 8, 10], 4));
+        kept.trim(0, 8);
+        assert_eq!((behind(&kept, 0), kept.gone()), (alloc::vec![10], 8));
+    }
+}

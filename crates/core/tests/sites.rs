@@ -1,0 +1,517 @@
+//! Several sites, each a server that stands alone, and streams between them that are as late as they like, and break;
+//! servers that lose what is not durable, and come back with what is.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
+
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use stoa_core::{
+    CloseReason, Config, ConnectionId, Now, Output, Recovered, Restore, Shard, SiteId, timeline_of,
+};
+use stoa_tree::{Options, Tree};
+use stoa_wire::{
+    ConnectRequest, ConnectResponse, CreateMode, ErrorCode, MultiHeader, OPEN_ACL, Opcode, Reader,
+    ReplyHeader, RequestHeader, Stat, begin_frame, end_frame, next_frame, request::encode,
+};
+
+const HUB: SiteId = 1;
+
+/// One frame from a server after the handshake.
+#[derive(Debug, Clone, PartialEq)]
+struct Frame {
+    xid: i32,
+    zxid: i64,
+    err: i32,
+    body: Vec<u8>,
+}
+
+impl Frame {
+    fn stat(&self) -> Stat {
+        assert_eq!(self.err, 0, "{self:?}");
+        let at = self.body.len() - 68;
+        Stat::decode(&mut Reader::new(&self.body[at..])).unwrap()
+    }
+
+    fn path(&self) -> &str {
+        assert_eq!(self.err, 0, "{self:?}");
+        Reader::new(&self.body).str().unwrap()
+    }
+}
+
+struct Site {
+    id: SiteId,
+    server: Shard,
+    /// Handed to the log and not yet said to be durable.
+    log: Vec<stoa_core::Append>,
+    disk: Vec<(u64, Bytes)>,
+    closed: BTreeMap<ConnectionId, CloseReason>,
+}
+
+/// What has been said and not heard, by who says it and to whom.
+type Links = BTreeMap<(SiteId, SiteId), VecDeque<Bytes>>;
+
+struct World {
+    sites: Vec<Site>,
+    links: Links,
+    cut: BTreeSet<(SiteId, SiteId)>,
+    now: Now,
+    starts: u16,
+}
+
+type Client = (SiteId, ConnectionId);
+
+fn config(site: SiteId) -> Config {
+    Config { server_id: site * 10, ..Config::default() }
+}
+
+impl World {
+    fn new(count: u8) -> Self {
+        let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
+        let site = |id| {
+            let recovered = Recovered::new(Tree::new(Options::default()), &[id * 10]);
+            let server = Shard::new(config(id), recovered, [id; 32], now).unwrap();
+            Site { id, server, log: Vec::new(), disk: Vec::new(), closed: BTreeMap::new() }
+        };
+        let sites = (1..=count).map(site).collect();
+        let mut world = Self { sites, links: Links::new(), cut: BTreeSet::new(), now, starts: 100 };
+        let mut hub_position = 0;
+        for id in 1..=count {
+            world.poll(id);
+            world.store(id);
+            world.site(id).server.begin_site(id, HUB, hub_position, now).unwrap();
+            world.poll(id);
+            world.store(id);
+            hub_position = world.site(HUB).server.applied();
+        }
+        (2..=count).for_each(|leaf| world.connect_sites(leaf));
+        world.settle();
+        world
+    }
+
+    fn site(&mut self, id: SiteId) -> &mut Site {
+        &mut self.sites[usize::from(id) - 1]
+    }
+
+    fn tree(&self, id: SiteId) -> &Tree {
+        self.sites[usize::from(id) - 1].server.tree()
+    }
+
+    /// What is on its way between a leaf and the hub is lost, and both begin anew.
+    fn connect_sites(&mut self, leaf: SiteId) {
+        let now = self.now;
+        self.links.remove(&(leaf, HUB));
+        self.links.remove(&(HUB, leaf));
+        self.site(HUB).server.site_connected(leaf, now);
+        self.site(leaf).server.site_connected(HUB, now);
+        self.poll(HUB);
+        self.poll(leaf);
+    }
+
+    fn poll(&mut self, id: SiteId) {
+        let site = &mut self.sites[usize::from(id) - 1];
+        while site.server.poll_peer().is_some() {}
+        while let Some(output) = site.server.poll_output() {
+            if let Output::Close(connection, reason) = output {
+                site.closed.insert(connection, reason);
+            }
+        }
+        while let Some(append) = site.server.poll_append() {
+            assert_eq!(append.timeline, timeline_of(1));
+            site.log.push(append);
+        }
+        while let Some((to, message)) = site.server.poll_site() {
+            self.links.entry((id, to)).or_default().push_back(message);
+        }
+    }
+
+    /// A site's log stores everything that it has.
+    fn store(&mut self, id: SiteId) -> bool {
+        let now = self.now;
+        let site = self.site(id);
+        let Some(last) = site.log.last().map(|last| last.position) else { return false };
+        let stored = site.log.drain(..).map(|append| (append.position, append.payload.join()));
+        site.disk.extend(stored);
+        site.server.appended(last, now);
+        self.poll(id);
+        true
+    }
+
+    fn carry(&mut self, from: SiteId, to: SiteId) -> bool {
+        if self.cut.contains(&(from, to)) {
+            return false;
+        }
+        let Some(message) = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front) else {
+            return false;
+        };
+        let now = self.now;
+        self.site(to).server.site_message(from, &message, now).unwrap();
+        self.poll(to);
+        true
+    }
+
+    fn pairs(&self) -> Vec<(SiteId, SiteId)> {
+        (2..=self.sites.len() as u8).flat_map(|leaf| [(leaf, HUB), (HUB, leaf)]).collect()
+    }
+
+    /// Until nothing more happens by itself.
+    fn settle(&mut self) {
+        let mut is_busy = true;
+        while is_busy {
+            is_busy = false;
+            for id in 1..=self.sites.len() as u8 {
+                is_busy |= self.store(id);
+            }
+            for (from, to) in self.pairs() {
+                is_busy |= self.carry(from, to);
+            }
+        }
+    }
+
+    /// The server of a site ends, and begins again with what is durable.
+    fn restart(&mut self, id: SiteId) {
+        let now = self.now;
+        self.starts += 1;
+        let mut secret = [7; 32];
+        secret[..2].copy_from_slice(&self.starts.to_le_bytes());
+        let mut restore = Restore::new(Options::default(), &[id * 10], 1);
+        for (position, record) in &self.site(id).disk {
+            restore.record(*position, record).unwrap();
+        }
+        let recovered = restore.finish(id * 10).unwrap().remove(0);
+        let site = self.site(id);
+        site.server = Shard::new(config(id), recovered, secret, now).unwrap();
+        site.log.clear();
+        self.poll(id);
+        let leaves = if id == HUB { 2..=self.sites.len() as u8 } else { id..=id };
+        leaves.for_each(|leaf| self.connect_sites(leaf));
+    }
+
+    // ---- clients ----
+
+    fn open(&mut self, id: SiteId) -> Client {
+        self.open_with(id, 0, &[0; 16]).0
+    }
+
+    fn open_with(&mut self, id: SiteId, session_id: i64, password: &[u8]) -> (Client, ConnectResponse) {
+        let peer: SocketAddr = "127.0.0.1:4000".parse().unwrap();
+        let now = self.now;
+        let connection = self.site(id).server.connect(peer, now).unwrap();
+        let client = (id, connection);
+        let request = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: 0,
+            timeout_ms: 10_000,
+            session_id,
+            password,
+            read_only: Some(false),
+        };
+        self.send(client, &frame(|out| request.encode(out)));
+        self.store(id);
+        self.store(id);
+        let bytes = self.take_bytes(client);
+        let (payload, _) = next_frame(&bytes, 1000).unwrap().unwrap();
+        (client, ConnectResponse::decode(payload).unwrap())
+    }
+
+    fn send(&mut self, (site, id): Client, bytes: &[u8]) {
+        let now = self.now;
+        let consumed = self.site(site).server.receive(id, bytes, now);
+        assert_eq!(consumed, bytes.len());
+        self.poll(site);
+    }
+
+    fn take_bytes(&mut self, (site, id): Client) -> Vec<u8> {
+        let now = self.now;
+        let server = &mut self.site(site).server;
+        let bytes = server.output(id).to_vec();
+        server.sent(id, bytes.len(), now);
+        self.poll(site);
+        bytes
+    }
+
+    fn take(&mut self, client: Client) -> Vec<Frame> {
+        let bytes = self.take_bytes(client);
+        let mut rest = bytes.as_slice();
+        let mut frames = Vec::new();
+        while let Some((payload, tail)) = next_frame(rest, usize::MAX >> 1).unwrap() {
+            let mut reader = Reader::new(payload);
+            let ReplyHeader { xid, zxid, err } = ReplyHeader::decode(&mut reader).unwrap();
+            frames.push(Frame { xid, zxid, err, body: reader.rest().to_vec() });
+            rest = tail;
+        }
+        frames
+    }
+
+    /// Asks and waits.
+    fn ask(&mut self, client: Client, bytes: &[u8]) -> Frame {
+        self.send(client, bytes);
+        self.settle();
+        let mut frames = self.take(client);
+        assert_eq!(frames.len(), 1, "{frames:?}");
+        frames.remove(0)
+    }
+
+    /// Asks, and what is answered needs no other site.
+    fn ask_here(&mut self, client: Client, bytes: &[u8]) -> Option<Frame> {
+        self.send(client, bytes);
+        while self.store(client.0) {}
+        self.take(client).pop()
+    }
+
+    fn check_equal(&self) {
+        let digests: BTreeSet<_> = self.sites.iter().map(|site| site.server.tree().digest()).collect();
+        assert_eq!(digests.len(), 1);
+        for site in &self.sites {
+            assert!(site.server.tree().streams().is_empty(), "something waits at site {}", site.id);
+        }
+    }
+}
+
+fn frame(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    let start = begin_frame(&mut out);
+    write(&mut out);
+    end_frame(&mut out, start);
+    out
+}
+
+fn request(xid: i32, opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    frame(|out| {
+        RequestHeader { xid, opcode: opcode as i32 }.encode(out);
+        body(out);
+    })
+}
+
+fn create(xid: i32, path: &str, mode: CreateMode) -> Vec<u8> {
+    request(xid, Opcode::Create2, |out| {
+        encode::create(out, path, Some(b"x"), OPEN_ACL, mode as i32, None);
+    })
+}
+
+fn set(xid: i32, path: &str, data: &[u8]) -> Vec<u8> {
+    request(xid, Opcode::SetData, |out| encode::set_data(out, path, Some(data), -1))
+}
+
+fn delete(xid: i32, path: &str) -> Vec<u8> {
+    request(xid, Opcode::Delete, |out| encode::path_version(out, path, -1))
+}
+
+fn get(xid: i32, path: &str) -> Vec<u8> {
+    request(xid, Opcode::GetData, |out| encode::path_watch(out, path, false))
+}
+
+fn data(frame: &Frame) -> Vec<u8> {
+    assert_eq!(frame.err, 0);
+    Reader::new(&frame.body).buffer().unwrap().unwrap().to_vec()
+}
+
+#[test]
+fn a_write_goes_to_the_hub_until_the_token_comes_and_is_local_then() {
+    let mut world = World::new(3);
+    let client = world.open(2);
+    assert_eq!(world.ask_here(client, &create(1, "/a", CreateMode::Persistent)), None, "the hub holds /");
+    world.settle();
+    assert_eq!(world.take(client)[0].path(), "/a");
+    // Two in a row of one site, and it holds the token.
+    assert_eq!(world.ask_here(client, &set(2, "/a", b"2")), None);
+    world.settle();
+    assert_eq!(world.take(client)[0].stat().version, 1);
+    assert_eq!(world.ask_here(client, &set(3, "/a", b"3")), None);
+    world.settle();
+    world.take(client);
+    assert_eq!(world.tree(3).holder("/a"), Some(2));
+    assert_eq!(world.ask_here(client, &set(4, "/a", b"4")).unwrap().stat().version, 3);
+    // Another one wants it: it goes back.
+    let other = world.open(3);
+    world.settle();
+    assert_eq!(data(&world.ask(other, &get(1, "/a"))), b"4");
+    assert_eq!(world.ask(other, &set(2, "/a", b"5")).stat().version, 4);
+    assert_eq!(world.tree(2).holder("/a"), Some(HUB));
+    assert_eq!(data(&world.ask(client, &get(5, "/a"))), b"5");
+    world.check_equal();
+}
+
+/// The paper's first example, section II-C.
+#[test]
+fn nobody_reads_what_is_older_than_what_he_has_written() {
+    let mut world = World::new(2);
+    let (one, two) = (world.open(HUB), world.open(2));
+    world.ask(one, &create(1, "/x", CreateMode::Persistent));
+    world.send(one, &set(2, "/x", b"5"));
+    world.send(two, &[set(1, "/x", b"7"), get(2, "/x")].concat());
+    world.settle();
+    let read = world.take(two);
+    world.take(one);
+    assert_eq!(data(&read[1]), b"7");
+    assert!([b"5", b"7"].contains(&&data(&world.ask(one, &get(3, "/x")))[..].try_into().unwrap()));
+}
+
+/// The paper's second example.
+#[test]
+fn what_was_seen_before_is_seen_with_what_follows_it() {
+    let mut world = World::new(2);
+    let (one, two) = (world.open(HUB), world.open(2));
+    for (xid, path) in [(1, "/x"), (2, "/y")] {
+        world.ask(one, &create(xid, path, CreateMode::Persistent));
+    }
+    // The second site holds y.
+    world.ask(two, &set(1, "/y", b"0"));
+    world.ask(two, &set(2, "/y", b"1"));
+    assert_eq!(world.tree(2).holder("/y"), Some(2));
+    world.ask_here(one, &set(3, "/x", b"5")).unwrap();
+    world.ask_here(two, &set(3, "/y", b"9")).unwrap();
+    assert_eq!(data(&world.ask_here(two, &get(4, "/y")).unwrap()), b"9");
+    // x was written before in time, and nothing says so to the second site.
+    assert_eq!(data(&world.ask_here(two, &get(5, "/x")).unwrap()), b"x");
+    world.settle();
+    world.ask_here(two, &set(6, "/y", b"10")).unwrap();
+    assert_eq!(data(&world.ask_here(two, &get(7, "/x")).unwrap()), b"5");
+    world.settle();
+    world.check_equal();
+}
+
+#[test]
+fn what_a_session_asks_stays_in_order_wherever_it_is_carried_out() {
+    let mut world = World::new(2);
+    let client = world.open(2);
+    world.ask(client, &create(1, "/mine", CreateMode::Persistent));
+    world.ask(client, &set(2, "/mine", b"0"));
+    world.ask(client, &set(3, "/mine", b"1"));
+    assert_eq!(world.tree(2).holder("/mine"), Some(2));
+    let pipeline = [
+        create(4, "/theirs", CreateMode::Persistent),
+        set(5, "/mine", b"after 4"),
+        get(6, "/theirs"),
+        create(7, "/theirs/child", CreateMode::Persistent),
+        set(8, "/mine", b"after 7"),
+        delete(9, "/theirs"),
+        get(10, "/mine"),
+    ];
+    world.send(client, &pipeline.concat());
+    while world.store(2) {}
+    assert!(world.take(client).is_empty());
+    assert_eq!(world.tree(2).get("/mine").unwrap().data(), Some(&b"1"[..]), "its turn has not come");
+    world.settle();
+    let frames = world.take(client);
+    assert_eq!(frames.iter().map(|frame| frame.xid).collect::<Vec<_>>(), [4, 5, 6, 7, 8, 9, 10]);
+    assert_eq!(frames[5].err, ErrorCode::NotEmpty as i32);
+    assert_eq!(data(&frames[6]), b"after 7");
+    let zxids: Vec<_> = [1, 3, 4].map(|at: usize| frames[at].stat().mzxid).into();
+    assert!(zxids.is_sorted());
+    world.check_equal();
+}
+
+#[test]
+fn an_ephemeral_is_written_where_its_session_is_and_ends_with_it() {
+    let mut world = World::new(3);
+    let (owner, other) = (world.open(2), world.open(3));
+    world.ask(owner, &create(1, "/locks", CreateMode::Persistent));
+    let lock = world.ask(owner, &create(2, "/locks/a-", CreateMode::EphemeralSequential));
+    let path = lock.path().to_owned();
+    assert_eq!(world.tree(3).holder(&path), Some(2));
+    assert_eq!(world.tree(3).holder("/locks"), Some(HUB));
+    // Whoever else sets it has that done there.
+    assert_eq!(world.ask(other, &set(1, &path, b"by another")).stat().version, 1);
+    assert_eq!(world.ask_here(owner, &set(3, &path, b"by its own")).unwrap().stat().version, 2);
+    let gone = request(4, Opcode::CloseSession, |_| {});
+    assert!(world.ask_here(owner, &gone).is_some());
+    world.settle();
+    for site in 1..=3 {
+        assert!(world.tree(site).get(&path).is_none());
+    }
+    assert_eq!(world.ask(other, &set(2, &path, b"too late")).err, ErrorCode::NoNode as i32);
+    world.check_equal();
+}
+
+#[test]
+fn a_multi_has_all_its_tokens_in_one_place() {
+    let mut world = World::new(3);
+    let (one, two) = (world.open(2), world.open(3));
+    for (client, path) in [(one, "/one"), (two, "/two")] {
+        world.ask(client, &create(1, path, CreateMode::Persistent));
+        world.ask(client, &set(2, path, b"0"));
+        world.ask(client, &set(3, path, b"1"));
+    }
+    assert_eq!((world.tree(HUB).holder("/one"), world.tree(HUB).holder("/two")), (Some(2), Some(3)));
+    let both = request(4, Opcode::Multi, |out| {
+        for path in ["/one", "/two"] {
+            MultiHeader { opcode: Opcode::SetData as i32, done: false, err: -1 }.encode(out);
+            encode::set_data(out, path, Some(b"both"), 2);
+        }
+        MultiHeader::END.encode(out);
+    });
+    assert_eq!(world.ask(one, &both).err, 0);
+    for site in 1..=3 {
+        for path in ["/one", "/two"] {
+            assert_eq!(world.tree(site).get(path).unwrap().data(), Some(&b"both"[..]));
+        }
+    }
+    world.check_equal();
+}
+
+#[test]
+fn a_site_that_is_cut_off_goes_on_with_what_it_holds() {
+    let mut world = World::new(3);
+    let (one, two) = (world.open(2), world.open(3));
+    for (client, path) in [(one, "/one"), (two, "/two")] {
+        world.ask(client, &create(1, path, CreateMode::Persistent));
+        world.ask(client, &set(2, path, b"0"));
+        world.ask(client, &set(3, path, b"1"));
+    }
+    world.cut = [(2, HUB), (HUB, 2)].into();
+    for xid in 4..40 {
+        assert_eq!(world.ask_here(one, &set(xid, "/one", b"cut off")).unwrap().err, 0);
+        assert_eq!(world.ask_here(two, &set(xid, "/two", b"not cut off")).unwrap().err, 0);
+    }
+    assert_eq!(world.ask_here(one, &set(40, "/two", b"later")), None);
+    world.settle();
+    world.cut.clear();
+    world.connect_sites(2);
+    world.settle();
+    assert_eq!(world.take(one)[0].stat().version, 39);
+    assert_eq!(world.tree(3).get("/one").unwrap().data(), Some(&b"cut off"[..]));
+    world.check_equal();
+}
+
+#[test]
+fn what_is_forwarded_outlives_the_servers_on_its_way() {
+    // Which server dies, after how many steps, and whether before or after it has stored what it has.
+    let deaths = [2, HUB, 3].into_iter().flat_map(|dies| (0..40).map(move |step| (dies, step)));
+    for (dies, step) in deaths {
+        let mut world = World::new(3);
+        let (one, two) = (world.open(2), world.open(3));
+        world.ask(two, &create(1, "/a", CreateMode::Persistent));
+        world.ask(two, &set(2, "/a", b"0"));
+        world.ask(two, &set(3, "/a", b"1"));
+        assert_eq!(world.tree(HUB).holder("/a"), Some(3));
+        world.send(one, &set(1, "/a", b"forwarded"));
+        let mut steps = 0;
+        let mut passes = |world: &mut World| {
+            steps += 1;
+            if steps == step {
+                world.restart(dies);
+            }
+        };
+        for _ in 0..6 {
+            for (from, to) in world.pairs() {
+                world.store(from);
+                passes(&mut world);
+                world.carry(from, to);
+                passes(&mut world);
+            }
+        }
+        world.settle();
+        let is_durable = !(dies == 2 && step == 1);
+        let expected: (&[u8], _) = if is_durable { (b"forwarded", 3) } else { (b"1", 2) };
+        for site in 1..=3 {
+            let znode = world.tree(site).get("/a").unwrap();
+            let found = (znode.data().unwrap(), znode.stat().version);
+            assert!(found == expected || dies == 2, "{dies} dies at {step}: {found:?}");
+        }
+        if dies != 2 {
+            assert_eq!(world.take(one)[0].stat().version, 3, "{dies} dies at {step}");
+        }
+        world.check_equal();
+    }
+}

@@ -1,0 +1,399 @@
+//! What an entry says of the streams between sites, and what of it goes to another site.
+//!
+//! ```text
+//! site item := 1, server u8, number u64, here u8, session i64, asked      what a client asks has to be carried out
+//!                                                                          elsewhere, or later (here = 1)
+//!            | 2, from u8, position u64, item*                             this is what another site has at a position
+//!            | 3, to u8, path                                              the hub wants a token back
+//!            | 4, path                                                     it gets it no more than it has it
+//!            | 5, to u8, session i64, asked                                that site is to carry out what is asked
+//!            | 6                                                           it does not
+//! ```
+//! Integers are little-endian. A request of a site's client is named by the site, the client's server there and its
+//! number, as who asked of an item. A site ships of each of its entries what concerns the other one ([`export`]), and
+//! that one makes it an item of an entry of its own, so that it is durable there before anything follows from it, and
+//! comes once.
+
+use crate::entry::{Item, Items, Outcome, put_item_of, put_site_item};
+use crate::partition::Partition;
+use crate::time::Now;
+use alloc::vec::Vec;
+use core::fmt;
+use stoa_timeline::Origin;
+use stoa_tree::{
+    CarriedOut, CorruptUpdate, SiteId, Ticket, TokenRefusal, Tree, Update, Waiting, site_of_zxid,
+};
+
+const FORWARDED: u8 = 1;
+const IMPORT: u8 = 2;
+const RECALL: u8 = 3;
+const NOT_RECALLED: u8 = 4;
+const VISIT: u8 = 5;
+const DECLINED: u8 = 6;
+
+/// Something of the streams between sites.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SiteItem<'a> {
+    /// A request that cannot be prepared where it was asked, or not now.
+    Forwarded {
+        /// The server that its client is connected to.
+        server: u8,
+        /// The number that its site gives it.
+        number: u64,
+        /// Whether it is to be carried out here, when what its session has asked before has been.
+        here: bool,
+        /// The session.
+        session: i64,
+        /// What is asked: [`crate::Asked`].
+        asked: &'a [u8],
+    },
+    /// What another site has at a position of its log.
+    Import {
+        /// The site.
+        from: SiteId,
+        /// The position there.
+        position: u64,
+        /// Items, as in an entry.
+        items: &'a [u8],
+    },
+    /// At the hub: the token of what is at a path is wanted back from the site that holds it.
+    Recall {
+        /// The site.
+        to: SiteId,
+        /// The path.
+        path: &'a str,
+    },
+    /// There is no token here that could be given back.
+    NotRecalled {
+        /// The path.
+        path: &'a str,
+    },
+    /// At the hub: a site is to carry out the request that the item is of.
+    Visit {
+        /// The site.
+        to: SiteId,
+        /// The session.
+        session: i64,
+        /// What is asked.
+        asked: &'a [u8],
+    },
+    /// It does not hold what that takes: the hub has to find somebody else.
+    Declined,
+}
+
+impl<'a> SiteItem<'a> {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Self::Forwarded { server, number, here, session, asked } => {
+                out.extend_from_slice(&[FORWARDED, server]);
+                out.extend_from_slice(&number.to_le_bytes());
+                out.push(u8::from(here));
+                out.extend_from_slice(&session.to_le_bytes());
+                out.extend_from_slice(asked);
+            }
+            Self::Import { from, position, items } => {
+                out.extend_from_slice(&[IMPORT, from]);
+                out.extend_from_slice(&position.to_le_bytes());
+                out.extend_from_slice(items);
+            }
+            Self::Recall { to, path } => {
+                out.extend_from_slice(&[RECALL, to]);
+                out.extend_from_slice(path.as_bytes());
+            }
+            Self::NotRecalled { path } => {
+                out.push(NOT_RECALLED);
+                out.extend_from_slice(path.as_bytes());
+            }
+            Self::Visit { to, session, asked } => {
+                out.extend_from_slice(&[VISIT, to]);
+                out.extend_from_slice(&session.to_le_bytes());
+                out.extend_from_slice(asked);
+            }
+            Self::Declined => out.push(DECLINED),
+        }
+    }
+
+    /// Reads all that the bytes are; of an import also whether its items can be read.
+    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        Some(match *kind {
+            FORWARDED => {
+                let (server, rest) = rest.split_first()?;
+                let (number, rest) = number(rest)?;
+                let (here, rest) = rest.split_first()?;
+                let (session, asked) = number_i64(rest)?;
+                Self::Forwarded { server: *server, number, here: *here != 0, session, asked }
+            }
+            IMPORT => {
+                let (from, rest) = rest.split_first()?;
+                let (position, items) = number(rest)?;
+                are_items(items).then_some(Self::Import { from: *from, position, items })?
+            }
+            RECALL => {
+                let (to, path) = rest.split_first()?;
+                Self::Recall { to: *to, path: core::str::from_utf8(path).ok()? }
+            }
+            NOT_RECALLED => Self::NotRecalled { path: core::str::from_utf8(rest).ok()? },
+            VISIT => {
+                let (to, rest) = rest.split_first()?;
+                let (session, asked) = number_i64(rest)?;
+                Self::Visit { to: *to, session, asked }
+            }
+            DECLINED if rest.is_empty() => Self::Declined,
+            _ => return None,
+        })
+    }
+}
+
+fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    Some((u64::from_le_bytes(*number), rest))
+}
+
+fn number_i64(bytes: &[u8]) -> Option<(i64, &[u8])> {
+    number(bytes).map(|(number, rest)| (number.cast_signed(), rest))
+}
+
+/// Whether all of it are items that may come from another site. None of them holds items itself, so this ends.
+fn are_items(items: &[u8]) -> bool {
+    Items::new(items).all(|item| match item.map(|item| item.outcome) {
+        Ok(
+            Outcome::Site(SiteItem::Import { .. }) | Outcome::Part(_) | Outcome::Seen(_) | Outcome::Step(_),
+        ) => false,
+        Ok(_) => true,
+        Err(_) => false,
+    })
+}
+
+impl fmt::Display for SiteItem<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Forwarded { number, here: false, .. } => write!(f, "to the hub as request {number}"),
+            Self::Forwarded { number, here: true, .. } => write!(f, "to be done later, as request {number}"),
+            Self::Import { from, position, items } => {
+                write!(f, "from site {from} at {position}:")?;
+                for item in Items::new(items) {
+                    match item {
+                        Ok(item) => write!(f, " [{item}]")?,
+                        Err(corrupt) => write!(f, " [{corrupt}]")?,
+                    }
+                }
+                Ok(())
+            }
+            Self::Recall { to, path } => write!(f, "recall {path:?} from site {to}"),
+            Self::NotRecalled { path } => write!(f, "no token of {path:?} to give back"),
+            Self::Visit { to, .. } => write!(f, "to be done at site {to}"),
+            Self::Declined => f.write_str("to be done elsewhere after all"),
+        }
+    }
+}
+
+/// The request that an item is of, if it is one of a site's client.
+#[must_use]
+pub fn ticket_of(origin: Option<Origin>) -> Option<Ticket> {
+    let origin = origin.filter(|origin| origin.site != 0)?;
+    Some(Ticket { site: origin.site, number: origin.request })
+}
+
+/// Notes what an item says of the streams, when it is applied, at every server. Returns the request that has its
+/// outcome by it, if that has waited here.
+pub fn note_in_streams(tree: &mut Tree, item: &Item<'_>) -> Option<Waiting> {
+    let (own, hub) = (tree.own_site()?, tree.hub()?);
+    let ticket = ticket_of(item.origin);
+    let streams = tree.streams_mut();
+    match (item.outcome, ticket) {
+        (Outcome::Site(SiteItem::Forwarded { server, number, here, session, asked }), _) => {
+            let is_done_here = here || own == hub;
+            let by = if is_done_here { CarriedOut::Here } else { CarriedOut::Elsewhere };
+            let ticket = ticket.unwrap_or(Ticket { site: own, number });
+            streams.wait(own, Waiting { ticket, server, session, by, asked: asked.to_vec() });
+        }
+        (Outcome::Site(SiteItem::Visit { to, session, asked }), Some(ticket)) => {
+            let by = if to == own { CarriedOut::Here } else { CarriedOut::Elsewhere };
+            let server = item.origin.map_or(0, |origin| origin.server);
+            streams.wait(own, Waiting { ticket, server, session, by, asked: asked.to_vec() });
+        }
+        (Outcome::Site(SiteItem::Declined), Some(ticket)) if own == hub => {
+            streams.comes_back(ticket);
+        }
+        (Outcome::Site(SiteItem::Recall { to, path }), _) if to == own => streams.recall(path),
+        (Outcome::Site(SiteItem::NotRecalled { path }), _) => streams.recall_is_done(path),
+        (Outcome::Site(SiteItem::Import { .. } | SiteItem::Recall { .. }), _) => {}
+        (_, Some(ticket)) => return streams.answered(ticket),
+        _ => {}
+    }
+    None
+}
+
+/// Between which sites something is shipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// Whose entry it is.
+    pub from: SiteId,
+    /// Where it goes: the hub, or from the hub to another one.
+    pub to: SiteId,
+    /// The hub.
+    pub hub: SiteId,
+}
+
+/// Appends what of an entry another site has to know, as items.
+///
+/// # Errors
+/// When the entry is damaged.
+pub fn export(entry: &[u8], link: Link, out: &mut Vec<u8>) -> Result<(), CorruptUpdate> {
+    let mut items = Items::new(entry);
+    loop {
+        let before = items.rest();
+        let Some(item) = items.next() else { return Ok(()) };
+        let item = item?;
+        let bytes = &before[..before.len() - items.rest().len()];
+        let ticket = item.origin.filter(|origin| origin.site != 0);
+        match item.outcome {
+            Outcome::Site(SiteItem::Import { from, items, .. }) if from != link.to => {
+                export_imported(items, link, out)?;
+            }
+            Outcome::Update(update) if is_news(&update, link) => put_item_of(out, ticket, bytes),
+            Outcome::Ran(ran) if ran.update.is_some_and(|update| is_news(&update, link)) => {
+                put_item_of(out, ticket, bytes);
+            }
+            Outcome::Refused(_) | Outcome::Failed(..) | Outcome::Untaken | Outcome::Ran(_)
+                if is_for(ticket, link) =>
+            {
+                put_item_of(out, ticket, bytes);
+            }
+            Outcome::Site(SiteItem::Forwarded { server, number, here: false, .. }) if link.to == link.hub => {
+                put_item_of(out, Some(Origin { server, request: number, site: link.from }), bytes);
+            }
+            Outcome::Site(SiteItem::Recall { to, .. } | SiteItem::Visit { to, .. }) if to == link.to => {
+                put_item_of(out, ticket, bytes);
+            }
+            Outcome::Site(SiteItem::NotRecalled { .. } | SiteItem::Declined) if link.to == link.hub => {
+                put_item_of(out, ticket, bytes);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The hub passes on what one site has done to the others.
+fn export_imported(entry: &[u8], link: Link, out: &mut Vec<u8>) -> Result<(), CorruptUpdate> {
+    let mut items = Items::new(entry);
+    loop {
+        let before = items.rest();
+        let Some(item) = items.next() else { return Ok(()) };
+        let item = item?;
+        let bytes = &before[..before.len() - items.rest().len()];
+        let is_for_it = match item.outcome {
+            Outcome::Update(update) => is_news(&update, link),
+            Outcome::Ran(ran) => {
+                ran.update.map_or(is_for(item.origin, link), |update| is_news(&update, link))
+            }
+            Outcome::Refused(_) | Outcome::Failed(..) | Outcome::Untaken => is_for(item.origin, link),
+            _ => false,
+        };
+        if is_for_it {
+            put_item_of(out, item.origin, bytes);
+        }
+    }
+}
+
+/// Whether the receiver does not have an update, and has to.
+fn is_news(update: &Update<'_>, link: Link) -> bool {
+    site_of_zxid(update.zxid) != link.to && !update.is_of_one_site()
+}
+
+/// Whether the outcome of a request is for the receiver: it is its own, or the hub gets it for another one.
+fn is_for(ticket: Option<Origin>, link: Link) -> bool {
+    ticket.is_some_and(|origin| origin.site != 0 && (origin.site == link.to || link.to == link.hub))
+}
+
+impl Partition {
+    /// This is a site from now on, see [`stoa_tree::Tree::prepare_site`].
+    ///
+    /// # Errors
+    /// When there is no such site.
+    pub fn propose_site(&mut self, site: SiteId, hub: SiteId, now: Now) -> Result<(), TokenRefusal> {
+        self.site_update(now, |tree, stamp, entry| tree.prepare_site(site, hub, stamp, entry))
+    }
+
+    /// Gives a token away, see [`stoa_tree::Tree::prepare_token`].
+    ///
+    /// # Errors
+    /// Why it is not given.
+    pub fn propose_token(&mut self, path: &str, holder: SiteId, now: Now) -> Result<(), TokenRefusal> {
+        self.site_update(now, |tree, stamp, entry| tree.prepare_token(path, holder, stamp, entry))
+    }
+
+    /// Something of the streams.
+    pub fn propose_site_item(&mut self, origin: Option<Origin>, item: &SiteItem<'_>) {
+        put_site_item(&mut self.entry, origin, item);
+    }
+
+    /// A request that is to be carried out elsewhere or later. Returns the number that it has from now on.
+    pub fn propose_forwarded(&mut self, origin: Origin, here: bool, session: i64, asked: &[u8]) -> u64 {
+        let number = self.numbered.max(self.tree.streams().numbered());
+        self.numbered = number + 1;
+        let item = SiteItem::Forwarded { server: origin.server, number, here, session, asked };
+        put_site_item(&mut self.entry, Some(origin), &item);
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<SiteItem<'static>> {
+        vec![
+            SiteItem::Forwarded { server: 3, number: 7, here: true, session: -9, asked: b"asked" },
+            SiteItem::Import { from: 2, position: 1 << 40, items: b"" },
+            SiteItem::Recall { to: 2, path: "/a/b" },
+            SiteItem::NotRecalled { path: "/a/b" },
+            SiteItem::Visit { to: 3, session: 8, asked: b"" },
+            SiteItem::Declined,
+        ]
+    }
+
+    #[test]
+    fn site_items_come_back() {
+        let mut entry = Vec::new();
+        let origin = Some(Origin { server: 4, request: 5, site: 6 });
+        samples().iter().for_each(|item| put_site_item(&mut entry, origin, item));
+        let read: Vec<_> = Items::new(&entry).map(|item| item.unwrap()).collect();
+        assert_eq!(read.len(), samples().len());
+        for (read, item) in read.iter().zip(samples()) {
+            assert_eq!((read.origin, read.outcome), (origin, Outcome::Site(item)));
+        }
+        for len in 0..entry.len() {
+            // Cut anywhere, nothing panics.
+            Items::new(&entry[..len]).for_each(|item| drop(item.map(|item| alloc::format!("{item}"))));
+        }
+    }
+
+    #[test]
+    fn no_import_is_in_an_import() {
+        let mut inner = Vec::new();
+        put_site_item(&mut inner, None, &SiteItem::Import { from: 2, position: 1, items: b"" });
+        let mut entry = Vec::new();
+        put_site_item(&mut entry, None, &SiteItem::Import { from: 1, position: 1, items: &inner });
+        assert!(Items::new(&entry).next().unwrap().is_err());
+    }
+
+    #[test]
+    fn each_site_gets_what_concerns_it() {
+        let shipped = |entry: &[u8], from, to| {
+            let mut out = Vec::new();
+            export(entry, Link { from, to, hub: 1 }, &mut out).unwrap();
+            Items::new(&out).map(|item| item.unwrap().outcome).map(|it| alloc::format!("{it:?}")).collect()
+        };
+        let name = |item: SiteItem<'_>| alloc::format!("{:?}", Outcome::Site(item));
+        let mut entry = Vec::new();
+        samples().iter().for_each(|item| put_site_item(&mut entry, None, item));
+        let forwarded = SiteItem::Forwarded { server: 1, number: 8, here: false, session: 1, asked: b"" };
+        put_site_item(&mut entry, Some(Origin { server: 1, request: 99, site: 0 }), &forwarded);
+        let up: Vec<_> = shipped(&entry, 2, 1);
+        assert_eq!(up, [SiteItem::NotRecalled { path: "/a/b" }, SiteItem::Declined, forwarded].map(name));
+        let down: Vec<_> = shipped(&entry, 1, 3);
+        assert_eq!(down, [name(SiteItem::Visit { to: 3, session: 8, asked: b"" })]);
+    }
+}

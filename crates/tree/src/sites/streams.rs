@@ -1,0 +1,240 @@
+//! How far the streams between sites have come, and which requests are on their way between them.
+//!
+//! What a site commits goes to the other ones in the order of its log, so a position in that log says how much of it
+//! another one has. A request whose tokens are elsewhere is kept by its own site until it has its outcome, and so it is
+//! by the hub, and by a site that is to carry it out in the hub's place. All of this is replicated: whoever leads next
+//! goes on with it, and nothing is carried out twice or never.
+
+use crate::reserved::{ROOT, is_at_or_below};
+use crate::sites::state::SiteId;
+use crate::tree::Tree;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// A request of a site's client, by the number that the site has given it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket {
+    /// The site.
+    pub site: SiteId,
+    /// The number.
+    pub number: u64,
+}
+
+/// Who is to carry out a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CarriedOut {
+    /// This site, when it has what that takes, and when what its session has asked before has its outcome.
+    Here,
+    /// Another one, that knows of it.
+    Elsewhere,
+}
+
+/// A request on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// Whose it is.
+    pub ticket: Ticket,
+    /// The server of that site that its client is connected to.
+    pub server: u8,
+    /// The session; 0 of none.
+    pub session: i64,
+    /// Who is to carry it out.
+    pub by: CarriedOut,
+    /// What is asked; what that means is for others to say.
+    pub asked: Vec<u8>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Streams {
+    /// Where this site's log was when it became one; what stands before that is of nobody else.
+    begun: u64,
+    /// How far the log of each other site is here.
+    imported: BTreeMap<SiteId, u64>,
+    /// In the order in which they have come here.
+    waiting: BTreeMap<u64, Waiting>,
+    by_ticket: BTreeMap<Ticket, u64>,
+    by_session: BTreeMap<i64, VecDeque<u64>>,
+    next: u64,
+    /// So many requests this site has given numbers.
+    numbered: u64,
+    /// Paths whose tokens the hub wants back from here.
+    recalled: BTreeSet<String>,
+}
+
+impl Streams {
+    /// Up to which position of another site's log everything is here.
+    #[must_use]
+    pub fn imported(&self, from: SiteId) -> u64 {
+        self.imported.get(&from).copied().unwrap_or(0)
+    }
+
+    /// Everything up to there is.
+    pub fn set_imported(&mut self, from: SiteId, position: u64) {
+        self.imported.insert(from, position);
+    }
+
+    /// Each other site, and how far its log is here.
+    pub fn all_imported(&self) -> impl Iterator<Item = (SiteId, u64)> {
+        self.imported.iter().map(|(site, position)| (*site, *position))
+    }
+
+    /// Where this site's log was when it became one, or 0.
+    #[must_use]
+    pub fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// It is one since this position, unless it has been one for longer.
+    pub fn begin(&mut self, position: u64) {
+        if self.begun == 0 {
+            self.begun = position;
+        }
+    }
+
+    /// How many requests this site has given numbers: the next one's.
+    #[must_use]
+    pub fn numbered(&self) -> u64 {
+        self.numbered
+    }
+
+    /// A request waits; of one that does already, who is to carry it out.
+    pub fn wait(&mut self, own: SiteId, waiting: Waiting) {
+        let ticket = waiting.ticket;
+        if ticket.site == own {
+            self.numbered = self.numbered.max(ticket.number + 1);
+        }
+        if let Some(known) = self.by_ticket.get(&ticket).and_then(|at| self.waiting.get_mut(at)) {
+            known.by = waiting.by;
+            return;
+        }
+        let at = self.next;
+        self.next += 1;
+        self.by_ticket.insert(ticket, at);
+        self.by_session.entry(waiting.session).or_default().push_back(at);
+        self.waiting.insert(at, waiting);
+    }
+
+    /// Who was to carry out a request does not: it is to be done here.
+    pub fn comes_back(&mut self, ticket: Ticket) {
+        if let Some(waiting) = self.by_ticket.get(&ticket).and_then(|at| self.waiting.get_mut(at)) {
+            waiting.by = CarriedOut::Here;
+        }
+    }
+
+    /// A request has its outcome. Returns it, if it has waited here.
+    pub fn answered(&mut self, ticket: Ticket) -> Option<Waiting> {
+        let at = self.by_ticket.remove(&ticket)?;
+        let waiting = self.waiting.remove(&at)?;
+        if let Some(of_session) = self.by_session.get_mut(&waiting.session) {
+            of_session.retain(|other| *other != at);
+            if of_session.is_empty() {
+                self.by_session.remove(&waiting.session);
+            }
+        }
+        Some(waiting)
+    }
+
+    /// A request that waits.
+    #[must_use]
+    pub fn waiting(&self, ticket: Ticket) -> Option<&Waiting> {
+        self.waiting.get(self.by_ticket.get(&ticket)?)
+    }
+
+    /// All that wait, the oldest first.
+    pub fn all_waiting(&self) -> impl Iterator<Item = &Waiting> {
+        self.waiting.values()
+    }
+
+    /// Those of a session, in the order in which it has asked.
+    pub fn of_session(&self, session: i64) -> impl Iterator<Item = &Waiting> {
+        self.by_session.get(&session).into_iter().flatten().filter_map(|at| self.waiting.get(at))
+    }
+
+    /// Whether nothing that the session has asked before this waits too. Who has none comes first always.
+    #[must_use]
+    pub fn is_first_of_session(&self, ticket: Ticket) -> bool {
+        let Some(waiting) = self.waiting(ticket) else { return true };
+        waiting.session == 0 || self.of_session(waiting.session).next().is_some_and(|it| it.ticket == ticket)
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether none waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The hub wants the token of what is at a path back.
+    pub fn recall(&mut self, path: &str) {
+        self.recalled.insert(path.into());
+    }
+
+    /// It has the token of what is at a path, or cannot have it from here; and so of what is below it.
+    pub fn recall_is_done(&mut self, path: &str) {
+        self.recalled.retain(|recalled| path != ROOT && !is_at_or_below(recalled, path));
+    }
+
+    /// Paths whose tokens the hub wants back.
+    pub fn recalled(&self) -> impl Iterator<Item = &str> {
+        self.recalled.iter().map(String::as_str)
+    }
+
+    /// What a snapshot says of the numbers.
+    pub(super) fn load_numbered(&mut self, numbered: u64) {
+        self.numbered = numbered;
+    }
+}
+
+impl Tree {
+    /// How far the streams between sites have come here.
+    #[must_use]
+    pub fn streams(&self) -> &Streams {
+        &self.sites.streams
+    }
+
+    /// The same, to note what an entry of the log says of them.
+    pub fn streams_mut(&mut self) -> &mut Streams {
+        &mut self.sites.streams
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: SiteId = 2;
+
+    fn waiting(number: u64, session: i64) -> Waiting {
+        let ticket = Ticket { site: OWN, number };
+        Waiting { ticket, server: 1, session, by: CarriedOut::Elsewhere, asked: Vec::new() }
+    }
+
+    #[test]
+    fn requests_of_a_session_stay_in_order() {
+        let mut streams = Streams::default();
+        for (number, session) in [(0, 7), (1, 8), (2, 7), (3, 0), (4, 0)] {
+            streams.wait(OWN, waiting(number, session));
+        }
+        let is_first = |streams: &Streams, number| streams.is_first_of_session(Ticket { site: OWN, number });
+        assert_eq!([0, 1, 2, 3, 4].map(|number| is_first(&streams, number)), [true, true, false, true, true]);
+        assert_eq!(streams.numbered(), 5);
+        // Told once more, it keeps its place.
+        streams.wait(OWN, Waiting { by: CarriedOut::Here, ..waiting(0, 7) });
+        assert_eq!(streams.len(), 5);
+        assert_eq!(streams.answered(Ticket { site: OWN, number: 0 }).unwrap().by, CarriedOut::Here);
+        assert_eq!(streams.answered(Ticket { site: OWN, number: 0 }), None);
+        assert!(is_first(&streams, 2));
+        for number in 1..5 {
+            streams.answered(Ticket { site: OWN, number }).unwrap();
+        }
+        assert!(streams.is_empty() && streams.of_session(7).next().is_none());
+        assert_eq!(streams.numbered(), 5);
+    }
+}
