@@ -183,8 +183,8 @@ pub(crate) struct Broker {
     blocked: BTreeMap<String, Vec<Ticket>>,
     /// Tokens that were recalled and have not come.
     recalled: BTreeSet<String>,
-    /// Paths whose tokens are being given back.
-    giving_back: BTreeSet<String>,
+    /// Paths of which it is being said that their tokens are not here.
+    declining: BTreeSet<String>,
 }
 
 impl Broker {
@@ -240,17 +240,14 @@ impl Broker {
         }
     }
 
-    /// A recall of a path is being answered. False if it was already.
-    pub(crate) fn gives_back(&mut self, path: &str) -> bool {
-        self.giving_back.insert(path.into())
+    /// That there is no token of a path to give back is about to be said. False if it is being said already.
+    pub(crate) fn declines(&mut self, path: &str) -> bool {
+        self.declining.insert(path.into())
     }
 
-    /// What was being given back, and is not recalled any more, is done.
-    pub(crate) fn still_recalled<'a>(&mut self, recalled: impl Iterator<Item = &'a str>) {
-        if !self.giving_back.is_empty() {
-            let recalled: BTreeSet<&str> = recalled.collect();
-            self.giving_back.retain(|path| recalled.contains(path.as_str()));
-        }
+    /// It is said.
+    pub(crate) fn has_declined(&mut self, path: &str) {
+        self.declining.remove(path);
     }
 }
 

@@ -62,7 +62,7 @@ impl Replica {
         let mut lost = Vec::new();
         let own = origin.and_then(|origin| self.timeline.outcome(origin, |id| lost.push(id)));
         let (own, asked) = own.map_or((None, Bytes::new()), |(id, asked)| (Some(id), asked));
-        let own = own.or_else(|| self.forwarded_by(origin));
+        let own = own.or_else(|| self.forwarded_by(item));
         for id in lost {
             self.close(id, CloseReason::LeaderChanged);
         }

@@ -8,14 +8,15 @@
 
 use crate::replica::Replica;
 use crate::sites::{BATCH_BYTES, Broker, SiteMessage};
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_front::ConnectionId;
 use stoa_partition::{Asked, Item, Items, Link, Now, Outcome, SiteItem, export, note_in_streams, ticket_of};
 use stoa_timeline::{BadMessage, Origin};
-use stoa_tree::{CarriedOut, SiteId, Ticket, TokenRefusal, Waiting};
-use stoa_wire::{Opcode, Reader, Request};
+use stoa_tree::{CarriedOut, SiteId, Ticket, TokenRefusal, Tree, Waiting};
+use stoa_wire::{ErrorCode, Opcode, Reader, Request};
 
 /// After so many requests in a row from one site it gets the token: the paper's r.
 const CONSECUTIVE: u8 = 2;
@@ -192,9 +193,9 @@ impl Replica {
         self.sites.forwarded.clear();
     }
 
-    /// Who waits here for the outcome of a request of this site.
-    pub(super) fn forwarded_by(&mut self, origin: Option<Origin>) -> Option<ConnectionId> {
-        let ticket = ticket_of(origin)?;
+    /// Who waits here for the outcome of a request of this site, if an item is one.
+    pub(super) fn forwarded_by(&mut self, item: &Item<'_>) -> Option<ConnectionId> {
+        let ticket = ticket_of(item.origin).filter(|_| !matches!(item.outcome, Outcome::Site(_)))?;
         let is_own = self.applied.partition.tree().own_site() == Some(ticket.site);
         if is_own { self.sites.forwarded.remove(&ticket.number) } else { None }
     }
@@ -253,7 +254,10 @@ impl Replica {
         let broker = &mut self.sites.broker;
         match item.outcome {
             Outcome::Update(update) => update.for_each_token(|path, _| broker.wake(path)),
-            Outcome::Site(SiteItem::NotRecalled { path }) => broker.wake(path),
+            Outcome::Site(SiteItem::NotRecalled { path }) => {
+                broker.has_declined(path);
+                broker.wake(path);
+            }
             _ => {}
         }
     }
@@ -387,7 +391,8 @@ impl Replica {
         }
     }
 
-    /// At the hub: has the tokens of a request come here, or the request go to where its token has to stay.
+    /// At the hub: has the tokens of a request come here; or all go to the home of a session, with the request, when
+    /// one of them is that of an ephemeral, which has to stay there.
     fn find_tokens(
         &mut self,
         ticket: Ticket,
@@ -398,46 +403,91 @@ impl Replica {
     ) {
         let tree = self.applied.partition.tree();
         let stays = |path: &str| tree.get(path).is_some_and(|znode| znode.stat().ephemeral_owner != 0);
-        if let [(path, holder)] = missing
-            && stays(path)
-        {
+        let homes: BTreeSet<SiteId> =
+            missing.iter().filter(|(path, _)| stays(path)).map(|(_, holder)| *holder).collect();
+        let home = homes.first().copied();
+        let wanted: Vec<_> = missing
+            .iter()
+            .filter(|(path, holder)| Some(*holder) != home && !stays(path))
+            .map(|(path, holder)| (path.clone(), *holder))
+            .collect();
+        if homes.len() > 1 {
+            self.refuse_ticket(ticket, origin);
+        } else if let (Some(home), true) = (home, wanted.is_empty()) {
             self.sites.broker.take_in_hand(ticket);
-            let item = SiteItem::Visit { to: *holder, session, asked };
+            if !self.send_along(asked, missing, home) {
+                self.refuse_ticket(ticket, origin);
+                return;
+            }
+            let item = SiteItem::Visit { to: home, session, asked };
             self.applied.partition.propose_site_item(origin, &item);
-            return;
         }
-        for (path, holder) in missing {
-            if self.sites.broker.block(ticket, path) {
-                let item = SiteItem::Recall { to: *holder, path };
+        for (path, holder) in wanted {
+            if self.sites.broker.block(ticket, &path) {
+                let item = SiteItem::Recall { to: holder, path: &path };
                 self.applied.partition.propose_site_item(None, &item);
             }
         }
     }
 
+    /// Its tokens have to stay where they are, at different sites.
+    fn refuse_ticket(&mut self, ticket: Ticket, origin: Option<Origin>) {
+        self.sites.broker.take_in_hand(ticket);
+        if let Some(origin) = origin {
+            self.applied.partition.propose_refusal(origin, ErrorCode::Unimplemented.into());
+        }
+    }
+
+    /// Gives all tokens that a request needs and that are held here to a site. False if one of them has to stay.
+    fn send_along(&mut self, asked: &[u8], missing: &[(String, SiteId)], to: SiteId) -> bool {
+        let mut needed = BTreeSet::new();
+        if let Ok(Asked::Write { opcode, body, .. }) = Asked::decode(asked)
+            && let Ok(request) = Request::decode(opcode, &mut Reader::new(body))
+        {
+            stoa_tree::tokens_of(&request, &mut |path| {
+                needed.insert(String::from(path));
+            });
+        }
+        needed.retain(|path| !missing.iter().any(|(missing, _)| missing == path));
+        // What is not there yet is held with what is above it.
+        needed.iter().all(|path| self.hand_token(path, to))
+    }
+
     /// Gives back the tokens that the hub wants.
     fn return_tokens(&mut self) {
         let tree = self.applied.partition.tree();
-        let Some(hub) = tree.hub() else { return };
-        self.sites.broker.still_recalled(tree.streams().recalled());
+        let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
         let recalled: Vec<String> = tree.streams().recalled().map(String::from).collect();
         for path in recalled {
-            if self.sites.broker.gives_back(&path) && !self.return_token(&path, hub) {
+            let is_here = |tree: &Tree| tree.holder_to_be(&path) == Some(own);
+            if is_here(self.applied.partition.tree()) && self.hand_token(&path, hub) {
+                continue;
+            }
+            let tree = self.applied.partition.tree();
+            let is_on_its_way = tree.holder(&path) == Some(own) && !is_here(tree);
+            if !is_on_its_way && self.sites.broker.declines(&path) {
                 self.applied.partition.propose_site_item(None, &SiteItem::NotRecalled { path: &path });
             }
         }
     }
 
-    /// Gives back the token of what is at a path, or of what is above it when nothing is there.
-    fn return_token(&mut self, path: &str, hub: SiteId) -> bool {
-        let mut path = path;
+    /// Gives the token of what is at a path, or of what is above it when nothing is there, to a site.
+    fn hand_token(&mut self, path: &str, to: SiteId) -> bool {
+        let mut above = path;
         loop {
-            match self.applied.partition.propose_token(path, hub, self.now) {
+            match self.applied.partition.propose_token(above, to, self.now) {
                 Ok(()) => return true,
-                Err(TokenRefusal::NoZnode) => match stoa_wire::path::split(path) {
-                    Some((parent, _)) => path = parent,
+                // It has gone there with what is above it.
+                Err(TokenRefusal::NotHeld) => {
+                    return self.applied.partition.tree().holder_to_be(path) == Some(to);
+                }
+                // Nothing can be below an ephemeral, and the token of nothing there is not its session's.
+                Err(TokenRefusal::Ephemeral) if above == path => return false,
+                Err(TokenRefusal::NoZnode | TokenRefusal::Ephemeral) => match stoa_wire::path::split(above) {
+                    Some((parent, _)) => above = parent,
                     None => return false,
                 },
-                Err(_) => return false,
+                Err(TokenRefusal::NoSite) => return false,
             }
         }
     }
