@@ -14,7 +14,7 @@ use stoa_core::{
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
     ConnectRequest, ConnectResponse, CreateMode, ErrorCode, MultiHeader, OPEN_ACL, Opcode, Reader,
-    ReplyHeader, RequestHeader, Stat, begin_frame, end_frame, next_frame, request::encode,
+    ReplyHeader, RequestHeader, Stat, WatcherEvent, begin_frame, end_frame, next_frame, request::encode,
 };
 
 const HUB: SiteId = 1;
@@ -192,6 +192,17 @@ impl World {
         self.poll(id);
         let leaves = if id == HUB { 2..=self.sites.len() as u8 } else { id..=id };
         leaves.for_each(|leaf| self.connect_sites(leaf));
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now.mono_us += ms * 1000;
+        self.now.wall_ms += ms as i64;
+        let now = self.now;
+        for id in 1..=self.sites.len() as u8 {
+            self.site(id).server.tick(now);
+            self.poll(id);
+        }
+        self.settle();
     }
 
     // ---- clients ----
@@ -441,6 +452,65 @@ fn an_ephemeral_is_written_where_its_session_is_and_ends_with_it() {
         assert!(world.tree(site).get(&path).is_none());
     }
     assert_eq!(world.ask(other, &set(2, &path, b"too late")).err, ErrorCode::NoNode as i32);
+    world.check_equal();
+}
+
+#[test]
+fn a_session_is_judged_where_its_client_is() {
+    let mut world = World::new(3);
+    let (owner, other) = (world.open(2), world.open(3));
+    let lock = world.ask(owner, &create(1, "/lock", CreateMode::Ephemeral));
+    let ping = request(-2, Opcode::Ping, |_| {});
+    for _ in 0..20 {
+        world.pass(3_000);
+        world.ask(owner, &ping);
+        world.ask(other, &ping);
+    }
+    for site in 1..=3 {
+        assert_eq!(world.tree(site).get(lock.path()).unwrap().stat(), lock.stat());
+    }
+    for _ in 0..5 {
+        world.pass(3_000);
+        world.ask(other, &ping);
+    }
+    for site in 1..=3 {
+        assert!(world.tree(site).get(lock.path()).is_none(), "its owner has been silent for long");
+        assert_eq!(world.tree(site).sessions().count(), 1);
+    }
+    world.check_equal();
+}
+
+/// Events come with whatever a client is told of a change, wherever that was made; and who comes back misses none,
+/// although what was made elsewhere has smaller zxids than what it has been told.
+#[test]
+fn a_client_that_comes_back_is_told_of_what_was_changed_elsewhere() {
+    let mut world = World::new(2);
+    let ((watcher, session), writer) = (world.open_with(2, 0, &[0; 16]), world.open(HUB));
+    for (client, path) in [(writer, "/theirs"), (watcher, "/mine")] {
+        world.ask(client, &create(0, path, CreateMode::Persistent));
+    }
+    for xid in 3..5 {
+        world.ask(watcher, &set(xid, "/mine", b"mine"));
+    }
+    let watch = request(6, Opcode::GetData, |out| encode::path_watch(out, "/theirs", true));
+    world.ask(watcher, &watch);
+    // The hub changes it, and that is late; meanwhile the zxids here grow.
+    world.ask_here(writer, &set(1, "/theirs", b"changed")).unwrap();
+    let told = (7..20).map(|xid| world.ask_here(watcher, &set(xid, "/mine", b"mine")).unwrap().zxid).max();
+    let now = world.now;
+    world.site(2).server.disconnected(watcher.1, now);
+    world.settle();
+    let changed = world.tree(2).get("/theirs").unwrap().stat().mzxid;
+    assert!(changed < told.unwrap(), "it is late");
+    let (watcher, _) = world.open_with(2, session.session_id, &session.password);
+    let again = request(-8, Opcode::SetWatches, |out| {
+        encode::set_watches(out, told.unwrap(), &[&["/theirs", "/mine"], &[], &[]]);
+    });
+    world.send(watcher, &again);
+    world.settle();
+    let frames = world.take(watcher);
+    assert_eq!(frames.iter().map(|frame| frame.xid).collect::<Vec<_>>(), [-1, -8]);
+    assert_eq!(WatcherEvent::decode(&mut Reader::new(&frames[0].body)).unwrap().path, "/theirs");
     world.check_equal();
 }
 
