@@ -19,15 +19,15 @@ impl Tree {
     /// When the update is damaged or does not fit the state. The tree must not be used any more.
     #[inline]
     pub fn apply(&mut self, update: &Update<'_>, observer: &mut impl Observer) -> Result<(), CorruptUpdate> {
-        if update.zxid <= self.last_prepared_zxid {
+        if update.zxid <= self.zxids.last_prepared {
             return Ok(());
         }
         update.for_each_op(|op| self.apply_op(update, op, observer))?;
         if !self.sites.absent.is_empty() {
             self.end_absent(update)?;
         }
-        self.last_prepared_zxid = update.zxid;
-        self.last_zxid = self.last_zxid.max(update.zxid);
+        self.zxids.last_prepared = update.zxid;
+        self.zxids.last = self.zxids.last.max(update.zxid);
         let acls = &mut self.acls;
         self.overlay.applied(update.zxid, |acl| acls.release(acl));
         Ok(())

@@ -291,7 +291,7 @@ impl Loader {
             self.tree.acls.release(acl);
         }
         let mut tree = self.tree;
-        tree.last_zxid = header.last_zxid;
+        tree.zxids.last = header.last_zxid;
         Self::finish_sites(&mut tree, self.prepared, header.last_zxid);
         let found = tree.digest();
         if found != header.digest {

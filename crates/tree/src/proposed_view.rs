@@ -167,7 +167,7 @@ impl Tree {
     }
 
     fn view(&self, path: &str, hash: u32, state: &Projected) -> ProposedZnode<'_> {
-        let data = match self.overlay.data(path, hash, self.last_prepared_zxid) {
+        let data = match self.overlay.data(path, hash, self.zxids.last_prepared) {
             Some(data) => data,
             None => self.lookup_hashed(path, hash).and_then(|id| self.nodes[id].data()),
         };

@@ -35,7 +35,7 @@ impl Tree {
     /// The zxid of the last update applied; 0 when there was none.
     #[must_use]
     pub fn last_zxid(&self) -> i64 {
-        self.last_zxid
+        self.zxids.last
     }
 
     /// Number of znodes that are here, the root included. (ZooKeeper counts its root twice.)

@@ -25,7 +25,7 @@ impl Tree {
         let mut walk = Walk::new(self.nodes.end());
         let block = walk.block();
         block.extend_from_slice(&[tag::HEADER, FORMAT]);
-        block.extend_from_slice(&self.last_zxid.to_le_bytes());
+        block.extend_from_slice(&self.zxids.last.to_le_bytes());
         block.extend_from_slice(&self.digest().to_le_bytes());
         block.extend_from_slice(&(self.nodes.live() as u64).to_le_bytes());
         block.extend_from_slice(&(self.sessions.len() as u64).to_le_bytes());

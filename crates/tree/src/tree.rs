@@ -37,12 +37,16 @@ pub struct Tree {
     /// Head of the list of containers and TTL znodes.
     first_reapable: u32,
     counts: Counts,
-    /// The part of the digest that stands for the znodes.
-    digest: u64,
-    /// The largest zxid.
-    pub(crate) last_zxid: i64,
+    pub(crate) zxids: Zxids,
+}
+
+/// Of updates that are applied.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Zxids {
+    /// The largest one.
+    pub(crate) last: i64,
     /// The last one that was prepared here, and not at another site.
-    pub(crate) last_prepared_zxid: i64,
+    pub(crate) last_prepared: i64,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +57,8 @@ pub(crate) struct Counts {
     pub(crate) ephemerals: usize,
     pub(crate) containers: usize,
     pub(crate) ttls: usize,
+    /// The part of the digest that stands for the znodes.
+    digest: u64,
 }
 
 impl Tree {
@@ -109,9 +115,7 @@ impl Tree {
             walk: None,
             first_reapable: NONE,
             counts: Counts::default(),
-            digest: 0,
-            last_zxid: 0,
-            last_prepared_zxid: 0,
+            zxids: Zxids::default(),
         }
     }
 
@@ -420,26 +424,28 @@ impl Tree {
     /// [`Tree::before_data_change`]).
     pub(crate) fn before_change(&mut self, id: u32, path_digest: u64) {
         self.save_for_walk(id);
-        self.digest = self.digest.wrapping_sub(self.stat_term(id, path_digest));
+        self.counts.digest = self.counts.digest.wrapping_sub(self.stat_term(id, path_digest));
     }
 
     /// Call after what [`Tree::before_change`] announced.
     pub(crate) fn after_change(&mut self, id: u32, path_digest: u64) {
-        self.digest = self.digest.wrapping_add(self.stat_term(id, path_digest));
+        self.counts.digest = self.counts.digest.wrapping_add(self.stat_term(id, path_digest));
     }
 
     /// Call before the data of a znode changes.
     pub(crate) fn before_data_change(&mut self, id: u32, path_digest: u64) {
         self.save_for_walk(id);
         let node = &self.nodes[id];
-        self.digest = self.digest.wrapping_sub(digest::data_term(path_digest, node.data_hash()));
+        self.counts.digest =
+            self.counts.digest.wrapping_sub(digest::data_term(path_digest, node.data_hash()));
         self.counts.data_bytes -= node.data_len() as u64;
     }
 
     /// Call after what [`Tree::before_data_change`] announced.
     pub(crate) fn after_data_change(&mut self, id: u32, path_digest: u64) {
         let node = &self.nodes[id];
-        self.digest = self.digest.wrapping_add(digest::data_term(path_digest, node.data_hash()));
+        self.counts.digest =
+            self.counts.digest.wrapping_add(digest::data_term(path_digest, node.data_hash()));
         self.counts.data_bytes += node.data_len() as u64;
     }
 
@@ -476,7 +482,7 @@ impl Tree {
     /// A number that two servers with the same state agree on.
     #[must_use]
     pub fn digest(&self) -> u64 {
-        self.digest.wrapping_add(self.sessions.digest()).wrapping_add(self.partitions.digest())
+        self.counts.digest.wrapping_add(self.sessions.digest()).wrapping_add(self.partitions.digest())
     }
 
     /// The digest computed anew from everything there is: equal to [`Tree::digest`], or there is a

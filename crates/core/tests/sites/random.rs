@@ -237,7 +237,7 @@ impl Run {
             );
         }
         self.world.check_equal();
-        for ((path, czxid, version), _) in &self.set {
+        for (path, czxid, version) in self.set.keys() {
             if let Some(znode) = self.world.tree(HUB).get(path)
                 && znode.stat().czxid == *czxid
             {

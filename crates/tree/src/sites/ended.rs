@@ -9,6 +9,7 @@
 //! An end is forgotten when no such create can come any more: [`Tree::forget_ended`] says up to where.
 
 use crate::tree::Tree;
+use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, VecDeque};
 
 /// Sessions, and the updates that have ended them.
@@ -29,8 +30,8 @@ impl Ended {
 
     /// The update `zxid` has ended a session; the first of several does.
     pub(crate) fn note(&mut self, session: i64, zxid: i64) {
-        if !self.by_session.contains_key(&session) {
-            self.by_session.insert(session, zxid);
+        if let Entry::Vacant(vacant) = self.by_session.entry(session) {
+            vacant.insert(zxid);
             self.in_order.push_back(session);
         }
     }

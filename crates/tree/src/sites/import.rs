@@ -29,7 +29,7 @@ impl Tree {
             self.apply_op(update, op, observer)
         })?;
         self.end_absent(update)?;
-        self.last_zxid = self.last_zxid.max(update.zxid);
+        self.zxids.last = self.zxids.last.max(update.zxid);
         Ok(())
     }
 
@@ -37,7 +37,7 @@ impl Tree {
     /// last one.
     #[must_use]
     pub fn last_prepared_zxid(&self) -> i64 {
-        self.last_prepared_zxid
+        self.zxids.last_prepared
     }
 
     /// A session's client has come to the site that has made the update.

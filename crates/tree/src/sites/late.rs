@@ -67,8 +67,8 @@ impl Tree {
     /// An update has changed a znode.
     #[inline]
     pub(crate) fn note_late(&mut self, id: u32, changed: Changed, zxid: i64) {
-        if zxid <= self.last_zxid {
-            self.sites.late.note(id, changed, self.last_zxid);
+        if zxid <= self.zxids.last {
+            self.sites.late.note(id, changed, self.zxids.last);
         }
     }
 

@@ -153,7 +153,7 @@ impl Tree {
 
     fn begin_site(&mut self, zxid: i64, site: SiteId, hub: SiteId) {
         if !self.sites.are_there() {
-            self.sites.since_zxid = self.last_zxid.max(zxid);
+            self.sites.since_zxid = self.zxids.last.max(zxid);
             self.set_mark(ROOT_ID, digest::ROOT_PATH, hub);
             self.sessions.set_all_homes(site);
         }

@@ -51,7 +51,7 @@ impl Tree {
         let block = walk.block();
         block.extend_from_slice(&[tag::SITES, self.sites.own, self.sites.hub]);
         block.extend_from_slice(&self.sites.since_zxid.to_le_bytes());
-        block.extend_from_slice(&self.last_prepared_zxid.to_le_bytes());
+        block.extend_from_slice(&self.zxids.last_prepared.to_le_bytes());
         block.extend_from_slice(&self.sites.ended.forgotten().to_le_bytes());
         block.extend_from_slice(&self.sites.streams.numbered().to_le_bytes());
         block.extend_from_slice(&self.sites.streams.begun().to_le_bytes());
@@ -160,7 +160,7 @@ impl Loader {
 
     /// Ends what is known of sites, with the largest zxid of all.
     pub(crate) fn finish_sites(tree: &mut Tree, prepared: Option<i64>, last_zxid: i64) {
-        tree.last_prepared_zxid = prepared.unwrap_or(last_zxid);
+        tree.zxids.last_prepared = prepared.unwrap_or(last_zxid);
         tree.sites.late.begin(last_zxid);
     }
 }
