@@ -367,9 +367,11 @@ impl History {
             Outcome::Ran(ran) => {
                 ran.update.iter().try_for_each(|update| self.take(update, item.origin, true))
             }
-            Outcome::Seen(_) | Outcome::Step(_) | Outcome::Part(_) | Outcome::Elsewhere => {
-                wrong("an entry of a server with one partition concerns others")
-            }
+            Outcome::Seen(_)
+            | Outcome::Step(_)
+            | Outcome::Part(_)
+            | Outcome::Elsewhere
+            | Outcome::Site(_) => wrong("an entry of a server with one partition concerns others"),
         }
     }
 
