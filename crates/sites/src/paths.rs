@@ -1,0 +1,32 @@
+//! Paths, and what they lie in.
+
+/// The path of the directory that something lies in; `None` for what lies in the root, and for the root: neither moves
+/// with the root.
+pub(crate) fn above(path: &str) -> Option<&str> {
+    let (directory, _) = path.rsplit_once('/')?;
+    (!directory.is_empty()).then_some(directory)
+}
+
+/// Whether a path is `top` or leads to something below it.
+#[must_use]
+pub fn is_at_or_below(path: &str, top: &str) -> bool {
+    top == "/" || path.strip_prefix(top).is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
+}
+
+/// A path and all that it lies in, the deepest first, without the root.
+pub fn upward(path: &str) -> impl Iterator<Item = &str> {
+    core::iter::successors((path.len() > 1).then_some(path), |path| above(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_something_lies_in() {
+        assert_eq!(upward("/a/b/c").collect::<Vec<_>>(), ["/a/b/c", "/a/b", "/a"]);
+        assert_eq!((upward("/").count(), upward("").count(), above("/a"), above("a")), (0, 0, None, None));
+        assert!(is_at_or_below("/a/b", "/a") && is_at_or_below("/a", "/a") && is_at_or_below("/a", "/"));
+        assert!(!is_at_or_below("/ab", "/a") && !is_at_or_below("/", "/a"));
+    }
+}
