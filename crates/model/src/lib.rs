@@ -9,6 +9,7 @@
 //! - [`Chain`] is the paper's Markov chain (Figure 6).
 //! - [`Ensemble`] and [`Network`] say how long a commit and each operation take.
 //! - [`Primitive`] and [`predict`] are the locks of section II-D under contention.
+//! - [`Accesses`] and [`replay`] are writes of several sites, and what they cost by where tokens are.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +19,7 @@ mod contention;
 mod network;
 mod normal;
 mod primitive;
+mod sites;
 mod spread;
 mod waits;
 
@@ -27,6 +29,7 @@ pub use chain::Chain;
 pub use contention::{Arrivals, Prediction, Section, Workload, predict};
 pub use network::{Contact, Ensemble, Network, SERVERS_MAX, interval_ms};
 pub use primitive::{Primitive, Tuning};
+pub use sites::{Accesses, BadLine, Layout, Records, Replay, SiteTotal, Span, Zipf, read_record, replay};
 pub use spread::Spread;
 
 /// Parameters that describe nothing.
