@@ -1,8 +1,9 @@
-//! `stoa model`: what rounds, operations and locks are expected to take, without a server.
+//! `stoa model`: what rounds, operations, locks and writes of several sites are expected to take, without a server.
 
 mod lock;
 mod output;
 mod plot;
+mod sites;
 mod times;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -13,6 +14,7 @@ use crate::failure::{Failure, Result};
 use lock::{GridArgs, PrimitiveArgs};
 use output::{OutputArgs, ms};
 use plot::{Lines, Series};
+use sites::SitesArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
@@ -24,6 +26,8 @@ pub(crate) enum ModelCommand {
     Primitive(PrimitiveArgs),
     /// The best lock for each round trip and number of clients
     Grid(GridArgs),
+    /// Writes of several data centres, by who holds the right to write
+    Sites(SitesArgs),
 }
 
 /// Carries out the command.
@@ -33,6 +37,7 @@ pub(crate) fn run(command: &ModelCommand) -> Result<()> {
         ModelCommand::Operation(args) => args.run(),
         ModelCommand::Primitive(args) => args.run(),
         ModelCommand::Grid(args) => args.run(),
+        ModelCommand::Sites(args) => args.run(),
     }
 }
 
