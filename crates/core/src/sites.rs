@@ -13,6 +13,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::{BufMut, Bytes};
 use stoa_front::ConnectionId;
+use stoa_sites::Policy;
 use stoa_timeline::BadMessage;
 use stoa_tree::{SiteId, Ticket};
 
@@ -269,8 +270,8 @@ pub(crate) struct SiteLinks {
     pub(crate) is_importing: bool,
     /// Of each session, the requests that are proposed to go elsewhere, or to be done later (true), and are not applied.
     pub(crate) leaving: BTreeMap<i64, VecDeque<bool>>,
-    /// Who has asked for something last, and how often in a row, by its path: the paper's `consecutive`.
-    pub(crate) consecutive: BTreeMap<String, (SiteId, u8)>,
+    /// At the hub, while it leads: where tokens are to be.
+    pub(crate) policy: Option<Policy>,
 }
 
 impl SiteLinks {

@@ -42,6 +42,7 @@ const ALLOWED: [(&str, &[&str]); 21] = [
             "stoa-group",
             "stoa-partition",
             "stoa-placement",
+            "stoa-sites",
             "stoa-timeline",
             "stoa-tree",
             "stoa-wire",

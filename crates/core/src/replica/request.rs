@@ -204,6 +204,7 @@ impl Replica {
                 self.applied.partition.propose(Some(origin), request, &caller, self.now)
             }
         };
+        self.accessed_here(&request);
         match refused {
             Ok(()) => {
                 if opcode == Opcode::CloseSession {

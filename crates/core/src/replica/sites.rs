@@ -10,18 +10,18 @@ use crate::replica::Replica;
 use crate::sites::{BATCH_BYTES, Broker, SiteMessage};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_front::ConnectionId;
 use stoa_partition::{Asked, Item, Items, Link, Now, Outcome, SiteItem, export, note_in_streams, ticket_of};
+use stoa_sites::{Access, Decision, Kind, Next, Policy, SITES_MAX, Settings, Site, Sites};
 use stoa_timeline::{BadMessage, Origin};
 use stoa_tree::{CarriedOut, SiteId, Ticket, TokenRefusal, Tree, Waiting};
 use stoa_wire::{ErrorCode, Opcode, Reader, Request};
 
-/// After so many requests in a row from one site it gets the token: the paper's r.
-const CONSECUTIVE: u8 = 2;
-/// Of so many paths it is known who has asked last.
-const CONSECUTIVE_KEPT: usize = 1 << 16;
+/// After so many requests in a row from one site it gets the token: the paper's r, section II-B.
+const CONSECUTIVE: u16 = 2;
 /// So many bytes of what is committed are kept for other sites.
 const KEPT_BYTES: usize = 64 << 20;
 
@@ -34,6 +34,13 @@ pub(super) enum Destination {
     HereLater,
     /// Where the tokens are.
     Elsewhere,
+}
+
+/// The paper's policy, which needs no round trips.
+fn policy_of(hub: SiteId) -> Option<Policy> {
+    let settings = Settings { kind: Kind::Consecutive(CONSECUTIVE), ..Settings::default() };
+    let sites = Sites::new(Site(hub), vec![0; SITES_MAX]).ok()?;
+    Some(Policy::new(settings, sites))
 }
 
 impl Replica {
@@ -54,6 +61,7 @@ impl Replica {
             return Err(TokenRefusal::NoSite);
         }
         self.applied.partition.propose_site(site, hub, now)?;
+        self.sites.policy = (site == hub).then(|| policy_of(hub)).flatten();
         if site != hub {
             let here = SiteItem::Import { from: hub, position: hub_position, items: b"" };
             self.applied.partition.propose_site_item(None, &here);
@@ -296,6 +304,9 @@ impl Replica {
         let waiting: Vec<_> =
             self.applied.partition.tree().streams().all_waiting().filter(here).map(|it| it.ticket).collect();
         waiting.into_iter().for_each(|ticket| self.sites.broker.is_ready(ticket));
+        let tree = self.applied.partition.tree();
+        let hub = tree.hub().filter(|hub| Some(*hub) == tree.own_site());
+        self.sites.policy = hub.and_then(policy_of);
         self.tell_imported();
     }
 
@@ -363,8 +374,10 @@ impl Replica {
         if missing.is_empty() {
             self.sites.broker.take_in_hand(ticket);
             self.prepare_asked(origin, &decoded);
-            if own == hub {
-                self.accessed(&decoded, ticket.site);
+            if let Asked::Write { opcode, body, .. } = decoded
+                && let Ok(request) = Request::decode(opcode, &mut Reader::new(body))
+            {
+                self.accessed(&request, ticket.site);
             }
         } else if own == hub {
             self.find_tokens(ticket, session, origin, &bytes, &missing);
@@ -492,29 +505,35 @@ impl Replica {
         }
     }
 
-    /// At the hub: a site has asked for something that is held here. After so many times in a row it gets the token
-    /// (the paper, section II-B).
-    pub(super) fn accessed(&mut self, asked: &Asked<'_>, by: SiteId) {
-        let Asked::Write { opcode, body, .. } = asked else { return };
-        let Ok(request) = Request::decode(*opcode, &mut Reader::new(body)) else { return };
-        let Some(own) = self.applied.partition.tree().own_site() else { return };
-        let mut wanted = Vec::new();
-        let consecutive = &mut self.sites.consecutive;
-        stoa_tree::tokens_of(&request, &mut |path| {
-            if consecutive.len() > CONSECUTIVE_KEPT {
-                consecutive.pop_first();
-            }
-            let (site, count) = consecutive.entry(path.into()).or_insert((by, 0));
-            (*site, *count) = (by, if *site == by { count.saturating_add(1) } else { 1 });
-            if *count >= CONSECUTIVE && by != own {
-                wanted.push(String::from(path));
+    /// At the hub: one of its own clients has.
+    #[inline]
+    pub(super) fn accessed_here(&mut self, request: &Request<'_>) {
+        if let Some(own) = self.applied.partition.tree().own_site() {
+            self.accessed(request, own);
+        }
+    }
+
+    /// At the hub: a site has asked for something that is held here. The policy says whether it gets the token.
+    pub(super) fn accessed(&mut self, request: &Request<'_>, by: SiteId) {
+        let (Some(own), Some(policy)) = (self.applied.partition.tree().own_site(), &mut self.sites.policy)
+        else {
+            return;
+        };
+        let at_ms = self.now.mono_us / 1000;
+        let mut given = Vec::new();
+        stoa_tree::tokens_of(request, &mut |path| {
+            let access = Access { path, site: Site(by), holder: Site(own), holder_uses: 0, at_ms };
+            let Decision { next, subtree, along } = policy.decide(&access);
+            if let Next::Site(Site(to)) = next
+                && to != own
+            {
+                given.push((String::from(&path[..subtree]), to));
+                given.extend(along.into_iter().map(|path| (path, to)));
             }
         });
-        for path in wanted {
+        for (path, to) in given {
             // What is gone by then, or held elsewhere, is not given.
-            if self.applied.partition.propose_token(&path, by, self.now).is_ok() {
-                self.sites.consecutive.remove(&path);
-            }
+            let _ = self.applied.partition.propose_token(&path, to, self.now);
         }
     }
 }
