@@ -348,10 +348,12 @@ impl Replica {
         if self.applied.partition.tree().own_site().is_none() || !self.prepares() {
             return;
         }
-        self.return_tokens();
+        // What the hub has sent here with its tokens comes before that these are wanted back: else two such requests could
+        // take each other's away for ever.
         while let Some(ticket) = self.sites.broker.next() {
             self.take_ticket(ticket);
         }
+        self.return_tokens();
     }
 
     fn take_ticket(&mut self, ticket: Ticket) {
