@@ -33,7 +33,8 @@ HOTSPOT = "80/20"
 METADATA_BYTES = 200
 # What a session with many requests does to the processors: sessions and requests outstanding of each.
 FULL = (32, 8)
-# How much longer a write may take while other kinds are measured at the same time.
+# How much longer the median of a write may be while other kinds are measured at the same time, of the kinds whose
+# writes take a known time.
 DISTURBED = 0.02
 
 
@@ -41,13 +42,19 @@ class Size:
     """How long everything is, in seconds, and how often."""
 
     def __init__(self, quick):
-        self.warmup_jvm = 1 if quick else 10
-        self.check = 1 if quick else 5
-        self.ratio = 0.5 if quick else 8
-        self.disjoint = self.overlap = 1 if quick else 10
-        self.files = 2 if quick else 40
+        self.warmup_jvm = 2 if quick else 15
+        self.check = 0.5 if quick else 6
+        # Of few writes and of many.
+        self.ratio, self.ratio_waits = (0.3, 0.5) if quick else (6, 10)
+        self.disjoint = self.overlap = 0.5 if quick else 10
+        self.files = 2 if quick else 30
         self.cpu = 0.5 if quick else 5
-        self.turns = {part: 1 if quick or part == "files" else 3 for part in PARTS}
+        # What is varied.
+        self.writes, self.overlaps, self.overlaps_files = WRITES, OVERLAPS, OVERLAPS_FILES
+        if quick:
+            self.writes, self.overlaps, self.overlaps_files = [0, 50, 100], [0, 100], [10, 50]
+        self.turns = {part: 1 if quick else 3 for part in PARTS}
+        self.turns.update({} if quick else {"overlap": 2, "files": 1})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,22 +83,23 @@ class Run(measure.Samples):
         self.reports = {}
         # What one kind takes alone, and while the others are measured, too: rows of a table.
         self.checked = []
-        # How much of the cores' time was used in each load.
-        self.busy = {}
 
     @contextlib.contextmanager
     def services(self):
         """One of each kind, the JVMs warm."""
         with contextlib.ExitStack() as stack:
-            self.running = {}
-            for name in self.kinds:
-                print(f"== {name}: {KINDS[name].title}", flush=True)
-                self.running[name] = stack.enter_context(KINDS[name].make())
-            for name in self.kinds:
-                # So many that code is compiled in time, at all servers.
-                everywhere = ["--sessions", FULL[0], "--writes", 50]
-                self.generate(name, [HUB, *AWAY], self.size.warmup_jvm, everywhere)
+            made = {name: KINDS[name].make() for name in self.kinds}
+            entered = self.at_once(lambda name: stack.enter_context(made[name]))
+            self.running = dict(zip(self.kinds, entered))
+            # So many that code is compiled in time, at all servers.
+            everywhere = ["--sessions", FULL[0], "--writes", 50]
+            self.at_once(lambda name: self.generate(name, [HUB, *AWAY], self.size.warmup_jvm, everywhere))
             yield
+
+    def at_once(self, work):
+        """Does something with all kinds at the same time; returns what comes of it, in their order."""
+        with concurrent.futures.ThreadPoolExecutor(len(self.kinds)) as pool:
+            return list(pool.map(work, self.kinds))
 
     def generate(self, name, sites, seconds, options):
         """Has the clients of some sites do something, beginning with records that were written in the middle."""
@@ -105,25 +113,19 @@ class Run(measure.Samples):
 
     def measure(self, load):
         """One turn of a load at all kinds."""
-        if load.waits and self.together:
-            with concurrent.futures.ThreadPoolExecutor(len(self.kinds)) as pool:
-                before = busy_ticks()
-                running = {name: pool.submit(self.measure_at, name, load) for name in self.kinds}
-                made = {name: (future.result(), before, busy_ticks()) for name, future in running.items()}
-        else:
-            made = {}
-            for name in self.kinds:
-                before = busy_ticks()
-                made[name] = (self.measure_at(name, load), before, busy_ticks())
-        for name, (result, before, after) in made.items():
-            self.keep(load, name, result)
-            busy, ticks = (late - early for late, early in zip(after, before))
-            self.busy[f"{load.part}, {load.title} [{name}]"] = round(busy / max(ticks, 1), 3)
 
-    def measure_at(self, name, load):
-        return self.generate(name, load.sites, load.seconds, load.options)
+        def work(name):
+            before = busy_ticks()
+            result = self.generate(name, load.sites, load.seconds, load.options)
+            busy, ticks = (late - early for late, early in zip(busy_ticks(), before))
+            return {**result, "busy": round(busy / max(ticks, 1), 3)}
+
+        made = self.at_once(work) if load.waits and self.together else map(work, self.kinds)
+        for name, result in zip(self.kinds, made):
+            self.keep(load, name, result)
 
     def keep(self, load, name, result):
+        """Notes what a load has met. How much of the cores' time was used meanwhile, by whatever, is in its report."""
         self.reports.setdefault((load.part, load.title, name), []).append(result)
         for site, met in result["sites"].items():
             title = f"{load.part}, {load.title}, {site}"
@@ -147,8 +149,7 @@ class Run(measure.Samples):
             self.require(name, us / 1e3)
         if not self.together:
             return
-        with concurrent.futures.ThreadPoolExecutor(len(self.kinds)) as pool:
-            beside = dict(zip(self.kinds, pool.map(self.check_at, self.kinds)))
+        beside = dict(zip(self.kinds, self.at_once(self.check_at)))
         for name in self.kinds:
             for writes in alone[name]:
                 for op in alone[name][writes]["latency_us"]:
@@ -157,7 +158,8 @@ class Run(measure.Samples):
                         for figure in ["p50", "mean"]
                     )
                     self.checked.append([f"{name}, {writes}% writes: {op}", *p50, *mean])
-                    if op == "set" and abs(p50[1] / p50[0] - 1) > DISTURBED and not self.quick:
+                    is_known = op == "set" and KINDS[name].write_ms is not None
+                    if is_known and p50[1] / p50[0] - 1 > DISTURBED and not self.quick:
                         self.together = False
         said = "at the same time" if self.together else "one after the other, for they disturb one another"
         print(f"loads that wait are measured at all kinds {said}", flush=True)
@@ -183,19 +185,20 @@ class Run(measure.Samples):
         """All that is measured, in this order."""
         size, zipf, bounded = self.size, ["--zipf", ZIPF], ["--operations", OPERATIONS]
         west = AWAY[:1]
-        for writes in WRITES:
+        for writes in size.writes:
             options = ["--writes", writes, *zipf, *bounded]
             waits = writes >= WRITES_TOGETHER
-            yield Load("ratio", f"{writes}% writes", west, size.ratio, options, waits)
+            seconds = size.ratio_waits if waits else size.ratio
+            yield Load("ratio", f"{writes}% writes", west, seconds, options, waits)
         half = ["--writes", 50, *zipf, *bounded]
         yield Load("disjoint", "cold", AWAY, size.disjoint, half)
         yield Load("disjoint", "hot", AWAY, size.disjoint, [*half, "--prepared"])
-        for overlap in OVERLAPS:
+        for overlap in size.overlaps:
             options = ["--writes", 100, "--overlap", overlap, *zipf, *bounded]
             yield Load("overlap", f"{overlap}% shared", AWAY, size.overlap, options)
         update = ["--writes", 100, "--payload", METADATA_BYTES, *bounded]
         for law, spread in [("Zipf", zipf), ("hotspot", ["--hotspot", HOTSPOT])]:
-            for overlap in OVERLAPS_FILES:
+            for overlap in size.overlaps_files:
                 options = [*update, *spread, "--overlap", overlap]
                 yield Load("files", f"{law}, {overlap}% shared", AWAY, size.files, options)
         sessions, pipeline = FULL
