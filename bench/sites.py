@@ -136,9 +136,9 @@ class Run(measure.Samples):
                         self.note(f"{title}: {word} {figure} ms", name, latency[figure] / 1e3)
             if "local_writes" in met:
                 self.note(f"{title}: local writes", name, met["local_writes"])
-        if result["writes"]:
-            us = result["server"]["cpu_us"] / result["writes"]
-            self.note(f"{load.part}, {load.title}: cpu us a write", name, us)
+        op, count = ("write", result["writes"]) if result["writes"] else ("read", result["operations"])
+        us = result["server"]["cpu_us"] / count
+        self.note(f"{load.part}, {load.title}: cpu us a {op}", name, us)
 
     def check(self):
         """Whether distances are what they should be, and whether kinds disturb one another."""
@@ -186,7 +186,8 @@ class Run(measure.Samples):
         size, zipf, bounded = self.size, ["--zipf", ZIPF], ["--operations", OPERATIONS]
         west = AWAY[:1]
         for writes in size.writes:
-            options = ["--writes", writes, *zipf, *bounded]
+            # Without writes so many operations are over in no time.
+            options = ["--writes", writes, *zipf, *(bounded if writes else [])]
             waits = writes >= WRITES_TOGETHER
             seconds = size.ratio_waits if waits else size.ratio
             yield Load("ratio", f"{writes}% writes", west, seconds, options, waits)

@@ -183,10 +183,11 @@ class Results:
             ["32 clients in California, 8 writes outstanding each: us a write", *(self.value("cpu, many writes: cpu us a write", kind) for kind in self.run.kinds)],
             ["the same: writes a second", *(self.value(f"cpu, many writes, {AWAY[0]}: ops/s", kind) for kind in self.run.kinds)],
             ["one client, one write at a time: us a write", *(self.value("ratio, 100% writes: cpu us a write", kind) for kind in self.run.kinds)],
+            ["one client that only reads: us a read", *(self.value("ratio, 0% writes: cpu us a read", kind) for kind in self.run.kinds)],
             ["nobody asks anything: cores", *(self.value("cpu, idle: cores", kind) for kind in self.run.kinds)],
         ]
-        said = "CPU time of all three servers together, without links and clients. Of one client's writes it is mostly what the servers do anyway."
-        self.section("cpu", "What a write costs the servers", said, lines(["", *self.run.kinds], rows))
+        said = "CPU time of all three servers together, without links and clients. Of one client's writes it is mostly what servers do anyway, which is as much while they wait."
+        self.section("cpu", "What operations cost the servers", said, lines(["", *self.run.kinds], rows))
 
     def all(self):
         self.check()
