@@ -111,12 +111,13 @@ class Run(measure.Samples):
         options = ["--records", RECORDS, *options, "--duration", seconds]
         return measure.reported([*command, *map(str, options), "--server-pid", pids, "--json"])
 
-    def measure(self, load):
-        """One turn of a load at all kinds."""
+    def measure(self, load, turn):
+        """One turn of a load at all kinds, with other requests than in the turns before."""
+        options = [*load.options, "--seed", turn]
 
         def work(name):
             before = busy_ticks()
-            result = self.generate(name, load.sites, load.seconds, load.options)
+            result = self.generate(name, load.sites, load.seconds, options)
             busy, ticks = (late - early for late, early in zip(busy_ticks(), before))
             return {**result, "busy": round(busy / max(ticks, 1), 3)}
 
@@ -212,11 +213,11 @@ class Run(measure.Samples):
             self.check()
             loads = [load for load in self.loads() if load.part in self.parts]
             for part in self.parts:
-                for turn in range(self.size.turns[part]):
-                    print(f"== {part}, turn {turn + 1}", flush=True)
+                for turn in range(1, self.size.turns[part] + 1):
+                    print(f"== {part}, turn {turn}", flush=True)
                     for load in loads:
                         if load.part == part:
-                            self.measure(load)
+                            self.measure(load, turn)
             self.idle()
 
     def idle(self):

@@ -26,6 +26,12 @@ Round trips, by links of `stoa proxy`: {trips}; each way up to {JITTER_MS} ms mo
 
 {text}
 """
+    for (part, _, _), turns in run.reports.items():
+        for made in turns:
+            for met in made["sites"].values():
+                # Distributions are shown of that part only, and are long.
+                if part != "ratio":
+                    met.pop("write_ms_by_percent", None)
     reports = [
         {"part": part, "load": title, "kind": kind, "turn": turn, "report": made}
         for (part, title, kind), turns in run.reports.items()

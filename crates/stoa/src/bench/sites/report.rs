@@ -103,7 +103,8 @@ fn site_json(outcome: &Outcome) -> Value {
     }
     if let Some(writes) = writes_of(outcome) {
         site["local_writes"] = json!(local_share(writes));
-        let ms_at = |percent: u32| writes.value_at_percentile(f64::from(percent)) as f64 / 1e6;
+        let us_at = |percent: u32| (writes.value_at_percentile(f64::from(percent)) + 500) / 1000;
+        let ms_at = |percent| us_at(percent) as f64 / 1e3;
         site["write_ms_by_percent"] = (0..=100).map(ms_at).collect();
     }
     site
