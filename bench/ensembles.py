@@ -28,6 +28,11 @@ ETCD_SOURCE = ROOT / "bench" / "etcd"
 class Member(Server):
     """One server of an ensemble, which keeps its ports and its folder over restarts."""
 
+    # Or observer.
+    role = "participant"
+    # Lines of its configuration beyond those that all have.
+    settings = ""
+
     def __init__(self, kind, number, ports, heap=None, flags=()):
         super().__init__(kind, None, heap, flags)
         self.number = number
@@ -41,13 +46,13 @@ class Member(Server):
         """Makes the folder, with the configuration in which all members stand."""
         ports = {each.number: each.seen_by(self) for each in members}
         lines = "".join(
-            "server.{0}=127.0.0.1:{1}:{2}:participant;{3}\n".format(each.number, *ports[each.number], each.port)
+            "server.{0}=127.0.0.1:{1}:{2}:{3};{4}\n".format(each.number, *ports[each.number], each.role, each.port)
             for each in members
         )
         data = self.folder / "data"
         data.mkdir()
         (data / "myid").write_text(f"{self.number}\n")
-        (self.folder / "zoo.cfg").write_text(f"{CONFIG.read_text()}{LIMITS}dataDir={data}\n{lines}")
+        (self.folder / "zoo.cfg").write_text(f"{CONFIG.read_text()}{LIMITS}{self.settings}dataDir={data}\n{lines}")
 
     def command(self):
         config = self.folder / "zoo.cfg"
@@ -119,13 +124,16 @@ class Ensemble:
 
     def __enter__(self):
         try:
-            for member in self.members:
-                member.launch()
+            self.launch()
             self.wait_in_quorum()
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    def launch(self):
+        for member in self.members:
+            member.launch()
 
     def __exit__(self, *_):
         for member in self.members:
@@ -149,10 +157,12 @@ class Ensemble:
     def wait_in_quorum(self):
         """Waits until all servers serve, and go on to do so under the same leader."""
         deadline = time.monotonic() + QUORUM_SECONDS_MAX
+        voters = sum(member.role == Member.role for member in self.members)
+        wanted = ["leader"] + ["follower"] * (voters - 1) + ["observer"] * (len(self.members) - voters)
         before = None
         while time.monotonic() < deadline:
             modes = [member.mode() for member in self.members]
-            if sorted(modes, key=str) == ["follower"] * (len(self.members) - 1) + ["leader"]:
+            if sorted(modes, key=str) == sorted(wanted):
                 if modes == before:
                     return
                 before = modes

@@ -201,11 +201,12 @@ def lines_svg(title, x_title, y_title, series, x_log=None, y_log=None, dots=True
     """Lines through points: `series` is [(name, [(x, y)], dashed)]. An axis with a base is logarithmic.
     What has the same name but for what stands behind a comma has the same color."""
     width, height, left, top = 520, 320, 70, 34
+    names = max(190, 44 + 7 * max(len(name) for name, _, _ in series))
     points = [point for _, line, _ in series for point in line]
     xs = Scale([x for x, _ in points], left, width, x_log)
     ys = Scale([y for _, y in points], top + height, -height, y_log)
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 190}" height="{top + height + 56}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + names}" height="{top + height + 56}" '
         'font-family="sans-serif" font-size="12">',
         '<rect width="100%" height="100%" fill="white"/>',
         f'<text x="{left}" y="18" font-weight="bold">{html.escape(title)}</text>',

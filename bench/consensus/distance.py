@@ -26,7 +26,7 @@ class Proxy:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=servers.prepare
         )
-        self._answers()
+        self._answers(len(self.links))
         return self
 
     def __exit__(self, *_):
@@ -37,12 +37,19 @@ class Proxy:
 
     def set_round_trip(self, ms, jitter_ms=0):
         """Makes all links that long, give or take the jitter."""
-        self.process.stdin.write(f"*,delay={ms / 2:.6f}ms,jitter={jitter_ms / 2:.6f}ms\n")
-        self.process.stdin.flush()
-        self._answers()
+        self._set("*", len(self.links), ms / 2, jitter_ms / 2)
 
-    def _answers(self):
-        for _ in self.links:
+    def set_one_way(self, listen, ms, jitter_ms=0):
+        """Makes one link that long in each direction, give or take the jitter."""
+        self._set(f"127.0.0.1:{listen}", 1, ms, jitter_ms)
+
+    def _set(self, which, count, ms, jitter_ms):
+        self.process.stdin.write(f"{which},delay={ms:.6f}ms,jitter={jitter_ms:.6f}ms\n")
+        self.process.stdin.flush()
+        self._answers(count)
+
+    def _answers(self, count):
+        for _ in range(count):
             line = self.process.stdout.readline()
             if not line or line.startswith("error"):
                 raise RuntimeError(f"the proxy says: {line}")

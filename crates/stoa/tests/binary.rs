@@ -373,6 +373,30 @@ fn a_run_can_end_after_a_number_of_requests() {
 }
 
 #[test]
+fn each_site_does_and_reports_its_own_part() {
+    let folder = TempDir::new().unwrap();
+    let server = Server::start(folder.path());
+    let (address, pid) = (&server.address, server.process.id());
+    let sites = format!("bench sites --server {address} --site west={address} --site east={address} --json");
+    let line = format!("{sites} --server-pid {pid} --overlap 50 --writes 60 --operations 100 --think-ms 5");
+    let report: Value = serde_json::from_str(&server.text(&line)).unwrap();
+    assert_eq!((&report["operations"], &report["unanswered"]), (&200.into(), &0.into()));
+    assert_eq!(report["errors"], Value::Object(serde_json::Map::new()));
+    for site in ["west", "east"] {
+        let site = &report["sites"][site];
+        let [reads, writes] =
+            ["get", "set"].map(|op| site["latency_us"][op]["count"].as_u64().unwrap_or_default());
+        assert!(reads + writes == 100 && (30..90).contains(&writes), "{site}");
+        // Between a hundred requests there are 99 pauses, which are no part of a latency.
+        assert!(site["elapsed_s"].as_f64().unwrap() >= 0.495, "{site}");
+        let second = site["parts"]["operations"][0].as_u64().unwrap();
+        assert!((1..=100).contains(&second), "{site}");
+    }
+    let line = format!("{sites} --prepared --apart --duration 0.1");
+    assert!(server.text(&line).contains("NoNode"), "what lies apart was not prepared");
+}
+
+#[test]
 fn sessions_whose_connections_break_at_once_come_back() {
     let folder = TempDir::new().unwrap();
     let server = Server::start(folder.path());

@@ -33,6 +33,11 @@ pub(crate) enum Pace {
         /// Time from one to the next.
         interval: Nanos,
     },
+    /// One request, and some time after its reply the next one (closed loop of somebody who thinks).
+    Thinking {
+        /// The time after a reply.
+        pause: Nanos,
+    },
 }
 
 /// How long a run goes on.
@@ -103,6 +108,7 @@ impl<R: Requests> Generator<R> {
             .filter_map(|(index, pace)| match pace {
                 Pace::AtWill => None,
                 Pace::Every { first, .. } => Some(Reverse((*first, index))),
+                Pace::Thinking { .. } => Some(Reverse((0, index))),
             })
             .collect();
         Ok(Self {
@@ -180,10 +186,9 @@ impl<R: Requests> Generator<R> {
             && at <= now
         {
             self.schedule.pop();
-            let Pace::Every { interval, .. } = self.paces[index] else {
-                continue;
-            };
-            self.schedule.push(Reverse((at + interval, index)));
+            if let Pace::Every { interval, .. } = self.paces[index] {
+                self.schedule.push(Reverse((at + interval, index)));
+            }
             self.sessions[index].schedule(at);
             self.send(index, now)?;
         }
@@ -194,7 +199,7 @@ impl<R: Requests> Generator<R> {
         let session = &mut self.sessions[index];
         match self.paces[index] {
             Pace::AtWill => session.fill(now, &mut self.requests),
-            Pace::Every { .. } => session.fill_due(&mut self.requests),
+            Pace::Every { .. } | Pace::Thinking { .. } => session.fill_due(&mut self.requests),
         }
         session.write()?;
         self.watch_for_room(index)
@@ -226,7 +231,15 @@ impl<R: Requests> Generator<R> {
         }
         for event in 0..self.events.len() {
             let (index, wire) = named(self.events[event].data.u64());
-            let now = self.sessions[index].read(wire, self.clock, record, &self.requests)?;
+            let session = &mut self.sessions[index];
+            let asked = !session.is_idle();
+            let now = session.read(wire, self.clock, record, &self.requests)?;
+            if let Pace::Thinking { pause } = self.paces[index]
+                && asked
+                && session.is_idle()
+            {
+                self.schedule.push(Reverse((now + pause, index)));
+            }
             match phase {
                 SendPhase::Sending => self.send(index, now)?,
                 SendPhase::Draining => self.finish(index, now)?,

@@ -21,6 +21,7 @@ mod report;
 mod requests;
 mod run;
 mod session;
+mod sites;
 mod smoke;
 mod stream;
 mod tops;
@@ -52,6 +53,8 @@ enum BenchCommand {
     Recipe(recipe::RecipeArgs),
     /// Has clients want one lock, at random times, from any distance
     Lock(lock::LockArgs),
+    /// Reads and writes records from several sites, each at the server beside it
+    Sites(sites::SitesArgs),
     /// Creates, sets, reads and deletes znodes, first one after the other and then all at once
     Smoke(smoke::SmokeArgs),
     /// Answers every frame with a frame of a given size: the limit to compare servers with
@@ -67,6 +70,7 @@ pub(crate) fn execute(args: &BenchArgs) -> Result<()> {
         Some(BenchCommand::Return(comeback)) => comeback::run(comeback),
         Some(BenchCommand::Recipe(recipe)) => recipe::run(recipe),
         Some(BenchCommand::Lock(lock)) => lock::run(lock),
+        Some(BenchCommand::Sites(sites)) => sites::run(sites),
         Some(BenchCommand::Smoke(smoke)) => smoke::run(smoke),
         Some(BenchCommand::EchoServer(echo)) => echo_server::run(echo),
     }

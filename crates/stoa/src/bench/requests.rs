@@ -94,7 +94,7 @@ pub(crate) fn session_directory(top: &str, session: usize) -> String {
 
 /// A whole frame with room for the xid and, at the end of its path, for digits.
 #[derive(Debug, Clone)]
-struct Template {
+pub(super) struct Template {
     frame: Vec<u8>,
     digits_at: usize,
 }
@@ -112,7 +112,7 @@ impl Template {
     }
 
     /// A request on one of the numbered znodes, for each top.
-    fn on_znode(opcode: Opcode, tops: &[String], body: impl Fn(&mut Vec<u8>, &str)) -> Vec<Self> {
+    pub(super) fn on_znode(opcode: Opcode, tops: &[String], body: impl Fn(&mut Vec<u8>, &str)) -> Vec<Self> {
         let template = |top: &String| {
             let path = format!("{}/{:0NAME_DIGITS$}", directory(top, 0), 0);
             Self::new(opcode, &path, DIRECTORY_DIGITS + 1 + NAME_DIGITS, &body)
@@ -137,7 +137,7 @@ impl Template {
     }
 
     #[inline]
-    fn append_znode(&self, xid: i32, number: u64, out: &mut Vec<u8>) {
+    pub(super) fn append_znode(&self, xid: i32, number: u64, out: &mut Vec<u8>) {
         write_znode(self.append(xid, out), number);
     }
 
@@ -201,7 +201,7 @@ fn write_digits(out: &mut [u8], mut number: u64) {
 }
 
 /// Data of the wanted size that does not compress to nothing.
-fn payload(len: usize) -> Vec<u8> {
+pub(super) fn payload(len: usize) -> Vec<u8> {
     let mut random = Random::new(1);
     (0..len).map(|_| random.next() as u8).collect()
 }

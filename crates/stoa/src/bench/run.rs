@@ -324,7 +324,7 @@ fn run_mix(args: &RunArgs, servers: &[Server]) -> Result<Outcome> {
     }
     let tops = Tops::new(args.tops as usize, args.partitions, args.shift.len());
     if !args.prepared {
-        prepare(args, servers, &tops.paths)?;
+        prepare(servers, &args.target, &tops.paths, args.znodes, args.payload)?;
     }
     let count = args.sessions + usize::from(args.probe);
     let (streams, firsts): (Vec<Streams>, _) = if args.direct {
@@ -395,18 +395,23 @@ fn pace(args: &RunArgs, index: usize) -> Pace {
     }
 }
 
-fn finish((outcome, sessions): (Outcome, Vec<Session>)) -> Result<Outcome> {
+pub(super) fn finish((outcome, sessions): (Outcome, Vec<Session>)) -> Result<Outcome> {
     connect::close_sessions(sessions.into_iter().map(Session::into_stream).collect())?;
     Ok(outcome)
 }
 
 /// Makes sure that the znodes are there with data of the right size.
-fn prepare(args: &RunArgs, servers: &[Server], tops: &[String]) -> Result<()> {
-    create_directories(servers, &args.target, tops, args.znodes)?;
-    let create = Fill::create(tops, args.znodes, args.payload);
-    let created = run_setup(servers, &args.target, create, Vec::new())?;
+pub(super) fn prepare(
+    servers: &[Server],
+    target: &Target,
+    tops: &[String],
+    znodes: u64,
+    payload: usize,
+) -> Result<()> {
+    create_directories(servers, target, tops, znodes)?;
+    let created = run_setup(servers, target, Fill::create(tops, znodes, payload), Vec::new())?;
     if created.record.errors_of(ErrorCode::NodeExists) > 0 {
-        run_setup(servers, &args.target, Fill::set(tops, args.znodes, args.payload), Vec::new())?;
+        run_setup(servers, target, Fill::set(tops, znodes, payload), Vec::new())?;
     }
     Ok(())
 }

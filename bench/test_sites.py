@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Sites and what is made of what they met, without servers."""
+
+import argparse
+import unittest
+
+import sites
+import sites_report
+import wide
+
+KINDS = ["zk", "zko"]
+
+
+def run(parts, made):
+    """A run that has met this already: by part and title, what each kind met at each site."""
+    args = argparse.Namespace(parts=parts, kinds=KINDS, quick=False, alternations=None, alone=True)
+    run = sites.Run(args)
+    for (part, title), by_kind in made.items():
+        for kind, by_site in zip(KINDS, by_kind):
+            run.keep(sites.Load(part, title, list(by_site), 1, []), kind, result(by_site))
+    return run
+
+
+def result(by_site):
+    """What the generator reports of writes that take so many milliseconds."""
+    met = {
+        site: {
+            "throughput": 1000 / ms,
+            "latency_us": {"set": {"mean": ms * 1e3, "p50": ms * 1e3, "p99": ms * 1e3}},
+            "local_writes": float(ms < 5),
+            "write_ms_by_percent": [ms] * 101,
+            "elapsed_s": 2.5,
+            "parts": {"operations": [4, 0, 7]},
+        }
+        for site, ms in by_site.items()
+    }
+    return {"sites": met, "writes": 10, "server": {"cpu_us": 2000}}
+
+
+class Sites(unittest.TestCase):
+    def test_ways_are_half_a_round_trip_in_both_directions(self):
+        self.assertEqual(wide.one_way_ms("virginia", "california"), 31)
+        self.assertEqual(wide.one_way_ms("frankfurt", "virginia"), 45)
+        self.assertEqual(wide.one_way_ms("frankfurt", "california"), 74)
+
+    def test_each_kind_has_a_server_at_each_site(self):
+        for kind in wide.KINDS.values():
+            service = kind.make()
+            self.addCleanup(service.__exit__)
+            at = [service.at(site) for site in [wide.HUB, *wide.AWAY]]
+            self.assertCountEqual(at, service.servers())
+            self.assertEqual(service.at(wide.HUB).role, "participant")
+
+    def test_loads_cover_what_the_parts_promise(self):
+        loads = list(run(sites.PARTS, {}).loads())
+        self.assertEqual({load.part for load in loads}, set(sites.PARTS))
+        self.assertEqual(len({(load.part, load.title) for load in loads}), len(loads))
+        # What reads much runs alone.
+        alone = [load.title for load in loads if not load.waits]
+        self.assertEqual(alone, ["0% writes", "5% writes", "10% writes", "many writes"])
+
+    def test_points_are_in_the_order_of_their_numbers(self):
+        made = {("overlap", f"{share}% shared"): [{"california": 10}, {"california": 20}] for share in [100, 0, 25]}
+        results = sites_report.Results(run(["overlap"], made), None)
+        points = results.over("overlap, {}% shared, california: ops/s", "zko")
+        self.assertEqual(points, [(0, 50), (25, 50), (100, 50)])
+
+    def test_a_distribution_goes_through_the_writes_of_all_turns(self):
+        load = ("ratio", "100% writes")
+        of = run(["ratio"], {load: [{"california": 10}, {"california": 20}]})
+        of.keep(sites.Load(*load, ["california"], 1, []), "zk", result({"california": 30}))
+        points = sites_report.Results(of, None).distribution("100% writes", "zk")
+        self.assertEqual(len(points), 202)
+        self.assertEqual([points[0][0], points[100], points[-1]], [10, (10, 50), (30, 100)])
+
+    def test_a_second_that_is_not_over_does_not_count(self):
+        made = {("files", "hotspot, 10% shared"): [{"california": 10}, {"california": 20}]}
+        results = sites_report.Results(run(["files"], made), None)
+        self.assertEqual(results.over_time("hotspot, 10% shared", "zk", "california"), [(1, 4), (2, 0.1)])
+
+    def test_local_writes_are_a_table_only_where_there_are_some(self):
+        for ms, begin in [(62, "No write"), (1, "| local writes, %")]:
+            made = {("disjoint", "cold"): [{"california": ms}, {"california": 62}]}
+            results = sites_report.Results(run(["disjoint"], made), None)
+            self.assertTrue(results.local(results.titles("disjoint", ["california"])).startswith(begin))
+
+    def test_a_write_that_takes_too_long_ends_the_run(self):
+        of = run(["ratio"], {})
+        of.require("zko", 63)
+        for ms in [61, 67]:
+            with self.assertRaises(SystemExit):
+                of.require("zko", ms)
+
+
+if __name__ == "__main__":
+    unittest.main()
