@@ -54,7 +54,7 @@ enum BenchCommand {
     /// Has clients want one lock, at random times, from any distance
     Lock(lock::LockArgs),
     /// Reads and writes records from several sites, each at the server beside it
-    Sites(sites::SitesArgs),
+    Sites(sites::SitesLoadArgs),
     /// Creates, sets, reads and deletes znodes, first one after the other and then all at once
     Smoke(smoke::SmokeArgs),
     /// Answers every frame with a frame of a given size: the limit to compare servers with

@@ -34,7 +34,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Options of `stoa bench sites`. The records are made at `--server`.
 #[derive(Debug, Args)]
-pub(crate) struct SitesArgs {
+pub(crate) struct SitesLoadArgs {
     /// A site, and the server beside it; once for each site
     #[arg(long, required = true, value_name = "NAME=HOST:PORT", value_parser = parse_site)]
     site: Vec<Site>,
@@ -86,7 +86,7 @@ fn parse_site(text: &str) -> std::result::Result<Site, String> {
 }
 
 /// Writes the records, has all sites work on them, and reports.
-pub(crate) fn run(args: &SitesArgs) -> Result<()> {
+pub(crate) fn run(args: &SitesLoadArgs) -> Result<()> {
     let names: BTreeSet<&str> = args.site.iter().map(|site| site.name.as_str()).collect();
     if names.len() < args.site.len() {
         return Err(Failure::usage("two sites have the same name"));
@@ -127,7 +127,7 @@ struct Clients {
 }
 
 /// Connects the clients of a site.
-fn clients(args: &SitesArgs, records: &Records, number: usize, server: &Server) -> Result<Clients> {
+fn clients(args: &SitesLoadArgs, records: &Records, number: usize, server: &Server) -> Result<Clients> {
     let servers = std::slice::from_ref(server);
     let pace = match args.think_ms.is_zero() {
         true => Pace::AtWill,
@@ -142,7 +142,7 @@ fn clients(args: &SitesArgs, records: &Records, number: usize, server: &Server) 
     Ok(Clients { sessions, accesses: Limited::new(accesses, args.operations.unwrap_or(u64::MAX)) })
 }
 
-fn plan(args: &SitesArgs) -> Plan {
+fn plan(args: &SitesLoadArgs) -> Plan {
     Plan { duration: Some(args.duration), interval: Some(INTERVAL), ..Plan::default() }
 }
 
@@ -159,7 +159,7 @@ fn run_all(sites: Vec<Clients>, plan: &Plan) -> Result<Vec<Outcome>> {
     })
 }
 
-fn settings(args: &SitesArgs, records: &Records) -> Value {
+fn settings(args: &SitesLoadArgs, records: &Records) -> Value {
     let mut settings = json!({
         "op": "sites",
         "sessions": args.sessions,
