@@ -390,7 +390,11 @@ impl Replica {
             self.timeline.forget_requests(|id| refused.push(id));
             self.sessions.live.stop_upgrading();
             for id in refused {
-                self.refuse_waiting(id);
+                // What has left has an outcome elsewhere, and nothing may be answered in its place.
+                match self.has_forwarded(id) {
+                    true => self.close(id, CloseReason::NoRoom),
+                    false => self.refuse_waiting(id),
+                }
             }
             self.let_local_return();
         } else {

@@ -5,6 +5,8 @@
 //! message := 1, since u64, upto u64, (position u64, length u32, item*)*     what the sender has behind `since`, up to
 //!                                                                            `upto`, that concerns the receiver
 //!          | 2, position u64                                                 up to there everything is here
+//!          | 3, position u64                                                 the same, and what follows is to be sent
+//!                                                                            (again)
 //! ```
 //! Integers are little-endian.
 
@@ -19,9 +21,12 @@ use stoa_tree::{SiteId, Ticket};
 
 const BATCH: u8 = 1;
 const HAVE: u8 = 2;
+const AGAIN: u8 = 3;
 
 /// About so many bytes of items are in a message.
 pub(crate) const BATCH_BYTES: usize = 256 << 10;
+/// So many bytes of entries that do not concern a site are passed before it is told that they are.
+const PASSED_BYTES: usize = 1 << 20;
 /// No more than so many bytes are on their way to a site.
 const WINDOW_BYTES: usize = 8 << 20;
 
@@ -30,6 +35,7 @@ const WINDOW_BYTES: usize = 8 << 20;
 pub(crate) enum SiteMessage {
     Batch { since: u64, upto: u64, entries: Vec<(u64, Bytes)> },
     Have { position: u64 },
+    Again { position: u64 },
 }
 
 impl SiteMessage {
@@ -50,6 +56,10 @@ impl SiteMessage {
                 out.put_u8(HAVE);
                 out.put_u64_le(*position);
             }
+            Self::Again { position } => {
+                out.put_u8(AGAIN);
+                out.put_u64_le(*position);
+            }
         }
         out.into()
     }
@@ -63,6 +73,7 @@ impl SiteMessage {
         };
         match bytes.first() {
             Some(&HAVE) if bytes.len() == 9 => Ok(Self::Have { position: number()? }),
+            Some(&AGAIN) if bytes.len() == 9 => Ok(Self::Again { position: number()? }),
             Some(&BATCH) => {
                 let (since, upto) = (number()?, number()?);
                 let entries = decode_entries(&bytes.slice(17..), since, upto)?;
@@ -143,7 +154,11 @@ pub(crate) struct Outgoing {
     /// Whether that site has said what it has, since it is connected.
     pub(crate) is_open: bool,
     pub(crate) acknowledged: u64,
+    /// Up to here it was told what concerns it.
     pub(crate) sent: u64,
+    /// Between there and here is nothing that does, in so many bytes.
+    pub(crate) passed: u64,
+    passed_bytes: usize,
     /// Messages that are not acknowledged: up to where, and how long.
     in_flight: VecDeque<(u64, usize)>,
     in_flight_bytes: usize,
@@ -154,18 +169,33 @@ impl Outgoing {
         self.is_open && self.in_flight_bytes < WINDOW_BYTES
     }
 
+    /// An entry is looked at. Returns whether the site has to be told now how far that has come: else it would ask for
+    /// what is not kept any more, when it asks again.
+    pub(crate) fn pass(&mut self, position: u64, bytes: usize) -> bool {
+        self.passed = position;
+        self.passed_bytes += bytes;
+        self.passed_bytes >= PASSED_BYTES
+    }
+
     pub(crate) fn sent(&mut self, upto: u64, bytes: usize) {
-        self.sent = upto;
+        (self.sent, self.passed, self.passed_bytes) = (upto, upto, 0);
         self.in_flight.push_back((upto, bytes));
         self.in_flight_bytes += bytes;
     }
 
+    /// It has everything up to here, and wants what follows.
+    pub(crate) fn begins(&mut self, position: u64) {
+        *self = Self {
+            is_open: true,
+            acknowledged: position,
+            sent: position,
+            passed: position,
+            ..Self::default()
+        };
+    }
+
     pub(crate) fn acknowledged(&mut self, position: u64) {
-        if !self.is_open {
-            *self = Self { is_open: true, sent: position, ..Self::default() };
-        }
         self.acknowledged = self.acknowledged.max(position);
-        self.sent = self.sent.max(position);
         while let Some((_, bytes)) = self.in_flight.pop_front_if(|(upto, _)| *upto <= position) {
             self.in_flight_bytes -= bytes;
         }
@@ -291,8 +321,8 @@ mod tests {
     #[test]
     fn messages_come_back_and_cuts_are_refused() {
         let entries = alloc::vec![(5, Bytes::from_static(b"items")), (9, Bytes::new())];
-        for message in [SiteMessage::Batch { since: 4, upto: 9, entries }, SiteMessage::Have { position: 7 }]
-        {
+        let (have, again) = (SiteMessage::Have { position: 7 }, SiteMessage::Again { position: 7 });
+        for message in [SiteMessage::Batch { since: 4, upto: 9, entries }, have, again] {
             let bytes = message.encode();
             assert_eq!(SiteMessage::decode(&bytes), Ok(message));
             for len in 0..bytes.len() {

@@ -73,8 +73,7 @@ impl Replica {
     pub fn site_connected(&mut self, site: SiteId, now: Now) {
         self.at(now);
         self.sites.outgoing.insert(site, crate::sites::Outgoing::default());
-        self.sites.told.remove(&site);
-        self.tell_imported();
+        self.ask_again(site);
     }
 
     /// What is for the leaders of other sites.
@@ -92,6 +91,9 @@ impl Replica {
     pub fn site_message(&mut self, from: SiteId, message: &Bytes, now: Now) -> Result<(), BadMessage> {
         self.at(now);
         match SiteMessage::decode(message)? {
+            SiteMessage::Again { position } => {
+                self.sites.outgoing.entry(from).or_default().begins(position);
+            }
             SiteMessage::Have { position } => {
                 self.sites.outgoing.entry(from).or_default().acknowledged(position);
                 let needed = self.sites.outgoing.values().map(|link| link.acknowledged).min();
@@ -142,13 +144,13 @@ impl Replica {
         let gone = if own != hub && gone < tree.streams().begun() { 0 } else { gone };
         for (site, outgoing) in &mut self.sites.outgoing {
             let link = Link { from: own, to: *site, hub };
-            while outgoing.has_room() && outgoing.sent >= gone {
+            while outgoing.has_room() && outgoing.passed >= gone {
                 let (since, mut bytes, mut entries) = (outgoing.sent, 0, Vec::new());
-                let mut upto = since;
-                for (position, entry) in self.sites.kept.behind(since) {
+                let mut has_to_know = false;
+                for (position, entry) in self.sites.kept.behind(outgoing.passed) {
                     let mut items = Vec::new();
                     export(entry, link, &mut items).expect("it was applied here");
-                    upto = *position;
+                    has_to_know |= outgoing.pass(*position, entry.len());
                     if !items.is_empty() {
                         bytes += items.len();
                         entries.push((*position, items.into()));
@@ -157,10 +159,11 @@ impl Replica {
                         break;
                     }
                 }
-                // That there is something that does not concern the receiver is told with the next that does.
-                if entries.is_empty() {
+                // That there is something that does not concern the receiver is mostly told with the next that does.
+                if entries.is_empty() && !has_to_know {
                     break;
                 }
+                let upto = outgoing.passed;
                 outgoing.sent(upto, bytes);
                 self.sites.outbox.push_back((*site, SiteMessage::Batch { since, upto, entries }.encode()));
             }
@@ -178,6 +181,16 @@ impl Replica {
             if self.sites.told.insert(*site, position) != Some(position) {
                 self.sites.outbox.push_back((*site, SiteMessage::Have { position }.encode()));
             }
+        }
+    }
+
+    /// Tells another site what is here of its log, and wants the rest: what was sent before may not have arrived, or was
+    /// proposed here and is lost.
+    fn ask_again(&mut self, site: SiteId) {
+        if self.timeline.leads() {
+            let position = self.applied.partition.tree().streams().imported(site);
+            self.sites.told.insert(site, position);
+            self.sites.outbox.push_back((site, SiteMessage::Again { position }.encode()));
         }
     }
 
@@ -206,6 +219,11 @@ impl Replica {
         let ticket = ticket_of(item.origin).filter(|_| !matches!(item.outcome, Outcome::Site(_)))?;
         let is_own = self.applied.partition.tree().own_site() == Some(ticket.site);
         if is_own { self.sites.forwarded.remove(&ticket.number) } else { None }
+    }
+
+    /// Whether a client waits for the outcome of a request that has left.
+    pub(super) fn has_forwarded(&self, id: ConnectionId) -> bool {
+        self.sites.forwarded.values().any(|waiting| *waiting == id)
     }
 
     /// Applies what has come from another site.
@@ -299,7 +317,8 @@ impl Replica {
         self.sites.broker = Broker::default();
         self.sites.importing.clear();
         self.sites.leaving.clear();
-        self.sites.told.clear();
+        let sites: Vec<_> = self.sites.outgoing.keys().copied().collect();
+        sites.into_iter().for_each(|site| self.ask_again(site));
         let here = |waiting: &&Waiting| waiting.by == CarriedOut::Here;
         let waiting: Vec<_> =
             self.applied.partition.tree().streams().all_waiting().filter(here).map(|it| it.ticket).collect();
@@ -307,7 +326,6 @@ impl Replica {
         let tree = self.applied.partition.tree();
         let hub = tree.hub().filter(|hub| Some(*hub) == tree.own_site());
         self.sites.policy = hub.and_then(policy_of);
-        self.tell_imported();
     }
 
     /// Where a request is to be carried out that was asked here.

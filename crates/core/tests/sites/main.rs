@@ -140,6 +140,16 @@ impl World {
         true
     }
 
+    /// A site's log has no room for what it has.
+    fn refuse(&mut self, id: SiteId) {
+        let now = self.now;
+        let site = self.site(id);
+        let Some(generation) = site.log.first().map(|append| append.generation) else { return };
+        site.log.clear();
+        assert!(site.server.append_refused(generation, now));
+        self.poll(id);
+    }
+
     fn carry(&mut self, from: SiteId, to: SiteId) -> bool {
         if self.cut.contains(&(from, to)) {
             return false;
@@ -562,6 +572,42 @@ fn a_site_that_is_cut_off_goes_on_with_what_it_holds() {
     assert_eq!(world.take(one)[0].stat().version, 39);
     assert_eq!(world.tree(3).get("/one").unwrap().data(), Some(&b"cut off"[..]));
     world.check_equal();
+}
+
+/// More than what is kept for other sites.
+#[test]
+fn much_that_concerns_one_site_alone_does_not_cut_it_off() {
+    let mut world = World::new(2);
+    let client = world.open(2);
+    world.ask(client, &create(1, "/a", CreateMode::Persistent));
+    let large = vec![7; 900 << 10];
+    for xid in 2..90 {
+        assert_eq!(world.ask(client, &set(xid, "/a", &large)).err, 0);
+    }
+    world.connect_sites(2);
+    world.settle();
+    assert_eq!(world.ask(client, &create(90, "/b", CreateMode::Persistent)).path(), "/b");
+    world.check_equal();
+}
+
+#[test]
+fn what_was_refused_for_want_of_room_comes_again() {
+    for refuses in [2, HUB] {
+        let mut world = World::new(2);
+        let (one, two) = (world.open(HUB), world.open(2));
+        world.ask(one, &create(1, "/a", CreateMode::Persistent));
+        world.ask_here(one, &set(2, "/a", b"1")).unwrap();
+        world.send(two, &create(1, "/b", CreateMode::Persistent));
+        world.store(2);
+        let (from, to) = if refuses == 2 { (HUB, 2) } else { (2, HUB) };
+        assert!(world.carry(from, to), "it is on its way");
+        world.refuse(to);
+        world.pass(600);
+        world.pass(600);
+        assert_eq!(world.tree(2).get("/a").unwrap().data(), Some(&b"1"[..]));
+        assert_eq!(world.take(two)[0].path(), "/b", "{refuses} refuses");
+        world.check_equal();
+    }
 }
 
 #[test]

@@ -128,6 +128,7 @@ impl Run {
                     ErrorCode::NotEmpty,
                     ErrorCode::NoChildrenForEphemerals,
                     ErrorCode::Unimplemented,
+                    ErrorCode::SystemError,
                 ];
                 assert!(known.iter().any(|code| *code as i32 == frame.err), "{asked:?}: {}", frame.err);
                 continue;
@@ -171,7 +172,19 @@ impl Run {
 
     fn trouble(&mut self) {
         let count = self.world.sites.len();
-        match self.random.below(3) {
+        match self.random.below(4) {
+            3 => {
+                let id = 1 + self.random.below(count) as u8;
+                self.world.refuse(id);
+                self.world.pass(600);
+                for at in 0..self.people.len() {
+                    self.hear(at);
+                    let (site, client) = self.people[at].client;
+                    if self.world.site(site).closed.contains_key(&client) {
+                        self.come_back(at);
+                    }
+                }
+            }
             0 => {
                 let leaf = 2 + self.random.below(count - 1) as u8;
                 self.world.connect_sites(leaf);
