@@ -358,6 +358,8 @@ const CUT: CorruptUpdate = CorruptUpdate { zxid: 0, reason: "an item of its entr
 #[derive(Debug, Clone)]
 pub struct Items<'a> {
     rest: &'a [u8],
+    /// They have come from another site.
+    are_imported: bool,
 }
 
 impl<'a> Items<'a> {
@@ -365,7 +367,13 @@ impl<'a> Items<'a> {
     #[must_use]
     #[inline]
     pub fn new(entry: &'a [u8]) -> Self {
-        Self { rest: entry }
+        Self { rest: entry, are_imported: false }
+    }
+
+    /// The same of what has come from another site, in which nothing may be that has come from a third one by itself.
+    #[must_use]
+    pub fn imported(items: &'a [u8]) -> Self {
+        Self { rest: items, are_imported: true }
     }
 
     /// What follows the items that were taken.
@@ -443,7 +451,11 @@ impl<'a> Items<'a> {
                 Outcome::Part(Part { places, reply, record, update })
             }
             ELSEWHERE => Outcome::Elsewhere,
-            SITE => Outcome::Site(SiteItem::decode(self.bytes().ok_or(CUT)?).ok_or(CUT)?),
+            SITE => {
+                let item = SiteItem::decode(self.bytes().ok_or(CUT)?, self.are_imported);
+                Outcome::Site(item.ok_or(CUT)?)
+            }
+            SEEN | STEP | PART if self.are_imported => return Err(CUT),
             RAN => {
                 let (record, update) = (self.bytes().ok_or(CUT)?, self.bytes().ok_or(CUT)?);
                 let update = (!update.is_empty()).then(|| Update::decode(update)).transpose()?;

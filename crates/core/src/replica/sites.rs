@@ -100,7 +100,7 @@ impl Replica {
                 self.sites.kept.trim(needed.unwrap_or(0), KEPT_BYTES);
             }
             SiteMessage::Batch { since, upto, entries } => {
-                let is_readable = |items: &Bytes| Items::new(items).all(|item| item.is_ok());
+                let is_readable = |items: &Bytes| Items::imported(items).all(|item| item.is_ok());
                 if !entries.iter().all(|(_, items)| is_readable(items)) {
                     return Err(BadMessage);
                 }

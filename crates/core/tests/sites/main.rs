@@ -611,6 +611,30 @@ fn what_was_refused_for_want_of_room_comes_again() {
 }
 
 #[test]
+fn what_no_site_would_say_is_refused_and_changes_nothing() {
+    let mut world = World::new(2);
+    let client = world.open(2);
+    world.ask(client, &create(1, "/a", CreateMode::Persistent));
+    let (now, applied) = (world.now, world.site(HUB).server.applied());
+    // A batch of one entry: with something that is no item, and with an import in it.
+    let item = [&[0, 14, 10, 0, 0, 0, 2, 3][..], &[0; 8]].concat();
+    for items in [b"\0\xff".to_vec(), item] {
+        let (since, upto) = (1_u64 << 20, (1_u64 << 20) + 1);
+        let len = (items.len() as u32).to_le_bytes();
+        let head = [&[1][..], &since.to_le_bytes(), &upto.to_le_bytes(), &upto.to_le_bytes(), &len].concat();
+        let message = Bytes::from([head, items].concat());
+        assert!(world.site(HUB).server.site_message(2, &message, now).is_err());
+        for len in 0..message.len() {
+            let _ = world.site(HUB).server.site_message(2, &message.slice(..len), now);
+        }
+    }
+    world.settle();
+    assert_eq!(world.site(HUB).server.applied(), applied);
+    assert_eq!(world.ask(client, &create(2, "/b", CreateMode::Persistent)).path(), "/b");
+    world.check_equal();
+}
+
+#[test]
 fn what_is_forwarded_outlives_the_servers_on_its_way() {
     // Which server dies, after how many steps, and whether before or after it has stored what it has.
     let deaths = [2, HUB, 3].into_iter().flat_map(|dies| (0..40).map(move |step| (dies, step)));
