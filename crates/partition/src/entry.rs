@@ -439,6 +439,7 @@ impl<'a> Items<'a> {
 
     fn outcome(&mut self, kind: u8) -> Result<Outcome<'a>, CorruptUpdate> {
         Ok(match kind {
+            SEEN | STEP | PART if self.are_imported => return Err(CUT),
             UPDATE => Outcome::Update(Update::decode(self.bytes().ok_or(CUT)?)?),
             PART => {
                 let places = self.places().ok_or(CUT)?;
@@ -455,7 +456,6 @@ impl<'a> Items<'a> {
                 let item = SiteItem::decode(self.bytes().ok_or(CUT)?, self.are_imported);
                 Outcome::Site(item.ok_or(CUT)?)
             }
-            SEEN | STEP | PART if self.are_imported => return Err(CUT),
             RAN => {
                 let (record, update) = (self.bytes().ok_or(CUT)?, self.bytes().ok_or(CUT)?);
                 let update = (!update.is_empty()).then(|| Update::decode(update)).transpose()?;
