@@ -330,12 +330,14 @@ impl Group {
 
     /// Whether the disk has to be waited for before anything else may happen: for a snapshot that
     /// is being taken over; and for what a sole voter that does not lead was given when it was not
-    /// alone, because it would elect itself at once, with entries that are not durable.
+    /// alone, because it would elect itself at once, with entries that are not durable. Who listens to a sole voter
+    /// never elects itself.
     fn must_wait(&self) -> bool {
         let engine = &self.raft.raft;
         let log = &engine.raft_log;
         self.taking_over.is_some()
             || (engine.prs().is_singleton()
+                && engine.promotable()
                 && engine.state != StateRole::Leader
                 && log.last_index() != log.persisted)
     }
