@@ -157,6 +157,11 @@ impl Membership {
         Wanted { voters: ids(false).collect(), observers: ids(true).collect() }
     }
 
+    /// The numbers of all servers, smallest first.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u8> {
+        self.servers.keys().copied()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.servers.is_empty()
     }

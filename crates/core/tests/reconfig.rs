@@ -1,6 +1,6 @@
 //! A server that votes alone is asked for other lists of servers.
 
-use stoa_core::{Config, ConnectionId, Now, Recovered, Shard, digest_id};
+use stoa_core::{Config, ConnectionId, Now, Recovered, Restore, Shard, digest_id};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
     ConnectRequest, Opcode, Reader, ReplyHeader, RequestHeader, begin_frame, end_frame, next_frame, put,
@@ -143,4 +143,39 @@ fn who_is_to_vote_joins_until_it_does() {
     let standing = alone.server.status();
     assert_eq!((standing.voters, standing.observers), (vec![1], vec![2, 3]));
     assert_eq!((alone.server.joining(), alone.server.leader()), (vec![2], Some(1)));
+}
+
+/// The first list is that of the first leader's settings. Who has it in his own is not told; whose settings name others
+/// would never hear of those who are only there.
+#[test]
+fn whose_settings_name_others_than_the_first_list_is_told_of_it() {
+    let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
+    let config = |servers: &str| Config { servers: servers.into(), ..Config::default() };
+    let recovered = Recovered::new(Tree::new(Options::default()), &[1]);
+    let mut server = Shard::new(config(LIST), recovered, [7; 32], now).expect("a new timeline is sound");
+    let mut records = Vec::new();
+    while let Some(append) = server.poll_append() {
+        records.push((append.position, append.payload.join()));
+        server.appended(append.position, now);
+    }
+    assert!(server.tree().get("/zookeeper/config").is_some_and(|znode| znode.data() != Some(b"")));
+    assert_eq!(server.changed_servers(), None);
+    let restarted = |servers: &str| {
+        let mut restore = Restore::new(Options::default(), &[1], 1);
+        records
+            .iter()
+            .for_each(|(position, record)| restore.record(*position, record).expect("it was stored"));
+        let recovered = restore.finish(1).expect("all of it was").remove(0);
+        let server = Shard::new(config(servers), recovered, [8; 32], now).expect("it is sound");
+        server.changed_servers().map(String::from)
+    };
+    assert_eq!(
+        restarted("server.1=another:2889:3889:participant;2181"),
+        None,
+        "only its address is another one"
+    );
+    let others = format!("{LIST}\nserver.2=two:2888:3888:participant;2181");
+    for settings in [&others, ""] {
+        assert!(restarted(settings).is_some_and(|list| list.contains("server.1=one")));
+    }
 }

@@ -48,11 +48,15 @@ impl Replica {
     }
 
     /// The list of servers, if it is another one than the first leader's settings gave. That one every
-    /// server has in its own settings, perhaps with other addresses for the same servers.
+    /// server has in its own settings, perhaps with other addresses for the same servers. Whose settings name others
+    /// is told of it: he would never hear of them.
     #[must_use]
     pub fn changed_servers(&self) -> Option<&str> {
         let is_first = self.members_version() == Some(self.applied.placement.first_zxid());
-        self.servers().filter(|_| !is_first && !self.list_is_from_before())
+        let servers = self.servers().filter(|_| !self.list_is_from_before())?;
+        let named = |list: &str| Membership::parse(list).ok().map(|list| list.ids().collect::<Vec<_>>());
+        let is_own = || named(servers) == named(&self.config.servers);
+        (!(is_first && is_own())).then_some(servers)
     }
 
     pub(crate) fn membership(&self) -> Option<Membership> {
