@@ -15,7 +15,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::{BufMut, Bytes};
 use stoa_front::ConnectionId;
-use stoa_sites::Policy;
+use stoa_sites::{Policy, is_at_or_below};
 use stoa_timeline::BadMessage;
 use stoa_tree::{SiteId, Ticket};
 
@@ -253,10 +253,7 @@ impl Broker {
 
     /// The token of what is at a path, and below, may be here, or is known to be elsewhere.
     pub(crate) fn wake(&mut self, path: &str) {
-        let is_below = |other: &String| {
-            path == "/"
-                || other.strip_prefix(path).is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
-        };
+        let is_below = |other: &String| is_at_or_below(other, path);
         // All that begins with the path is in one run, but some of it is beside what is below it ("/a-b" of "/a").
         let from = String::from(path);
         let begins = |other: &&String| path == "/" || other.starts_with(path);

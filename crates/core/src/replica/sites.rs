@@ -43,6 +43,12 @@ fn policy_of(hub: SiteId) -> Option<Policy> {
     Some(Policy::new(settings, sites))
 }
 
+/// The write that is asked, if it is one and can be read.
+fn request_of<'a>(asked: &Asked<'a>) -> Option<Request<'a>> {
+    let Asked::Write { opcode, body, .. } = asked else { return None };
+    Request::decode(*opcode, &mut Reader::new(body)).ok()
+}
+
 impl Replica {
     /// This is a site from now on, and the hub is that one. At the leader, once; a site that is not the hub has the
     /// hub's state, as it was at `hub_position` of its log.
@@ -353,12 +359,11 @@ impl Replica {
 
     /// The same of what a contact server has asked; everything but writes of clients is for here.
     pub(super) fn destination_of(&self, asked: &Asked<'_>) -> Destination {
-        let Asked::Write { session, opcode, body, .. } = asked else { return Destination::Here };
+        let Asked::Write { session, opcode, .. } = asked else { return Destination::Here };
         if self.applied.partition.tree().own_site().is_none() || *opcode == Opcode::Reconfig {
             return Destination::Here;
         }
-        Request::decode(*opcode, &mut Reader::new(body))
-            .map_or(Destination::Here, |request| self.destination(*session, &request))
+        request_of(asked).map_or(Destination::Here, |request| self.destination(*session, &request))
     }
 
     /// Proposes what is to be done with requests and recalls that wait, as far as that can be told now.
@@ -390,13 +395,13 @@ impl Replica {
         let origin = Some(Origin { server, request: ticket.number, site: ticket.site });
         let bytes = Bytes::from(asked);
         let Ok(decoded) = Asked::decode(&bytes) else { return };
-        let Some(missing) = self.missing_tokens(&decoded) else { return };
+        // What cannot be read is refused where it is prepared.
+        let request = request_of(&decoded);
+        let missing = request.as_ref().map(|request| tree.missing_tokens(request)).unwrap_or_default();
         if missing.is_empty() {
             self.sites.broker.take_in_hand(ticket);
             self.prepare_asked(origin, &decoded);
-            if let Asked::Write { opcode, body, .. } = decoded
-                && let Ok(request) = Request::decode(opcode, &mut Reader::new(body))
-            {
+            if let Some(request) = request {
                 self.accessed(&request, ticket.site);
             }
         } else if own == hub {
@@ -411,16 +416,6 @@ impl Replica {
             };
             let origin = origin.filter(|_| ticket.site != own);
             self.applied.partition.propose_site_item(origin, &item);
-        }
-    }
-
-    /// Which tokens a request needs that are not held here; `None` if it cannot be read.
-    fn missing_tokens(&self, asked: &Asked<'_>) -> Option<Vec<(String, SiteId)>> {
-        let Asked::Write { opcode, body, .. } = asked else { return Some(Vec::new()) };
-        match Request::decode(*opcode, &mut Reader::new(body)) {
-            Ok(request) => Some(self.applied.partition.tree().missing_tokens(&request)),
-            // It is refused where it is prepared.
-            Err(_) => Some(Vec::new()),
         }
     }
 
@@ -446,7 +441,9 @@ impl Replica {
             .collect();
         if homes.len() > 1 {
             self.refuse_ticket(ticket, origin);
-        } else if let (Some(home), true) = (home, wanted.is_empty()) {
+            return;
+        }
+        if let (Some(home), true) = (home, wanted.is_empty()) {
             self.sites.broker.take_in_hand(ticket);
             if !self.send_along(asked, missing, home) {
                 self.refuse_ticket(ticket, origin);
@@ -474,8 +471,8 @@ impl Replica {
     /// Gives all tokens that a request needs and that are held here to a site. False if one of them has to stay.
     fn send_along(&mut self, asked: &[u8], missing: &[(String, SiteId)], to: SiteId) -> bool {
         let mut needed = BTreeSet::new();
-        if let Ok(Asked::Write { opcode, body, .. }) = Asked::decode(asked)
-            && let Ok(request) = Request::decode(opcode, &mut Reader::new(body))
+        if let Ok(asked) = Asked::decode(asked)
+            && let Some(request) = request_of(&asked)
         {
             stoa_tree::tokens_of(&request, &mut |path| {
                 needed.insert(String::from(path));
