@@ -51,3 +51,11 @@ fn disks_are_lost_rot_is_noticed_and_servers_only_read() {
     assert!(total.rot_noticed > 2, "{total}");
     assert!(total.seen.read_only > 20, "{total}");
 }
+
+/// A sole voter takes another one in, is sure of what follows, and loses power before anybody sees that: what it has
+/// then was committed, behind a change of members that its disk does not rest on.
+#[test]
+fn what_was_committed_behind_a_change_of_members_counts_after_a_restart() {
+    let settings = Settings::of(31_300_000_790, Some(3), Some("disks")).expect("it is one of the kinds");
+    World::new(31_300_000_790, settings, false).run().expect("nothing is lost");
+}

@@ -444,8 +444,11 @@ impl World {
         let Some(machine) = self.machines.get_mut(&id).filter(|_| !is_of_another) else { return Ok(()) };
         let history = &mut self.judges.history;
         if let ([whole], None) = (partitions, &self.judges.checker) {
-            // What it knew to be committed when it ended nobody may have applied yet.
-            for position in history.position() + 1..=base.position {
+            // What it knew to be committed when it ended nobody may have applied yet: what it rests on now, and behind a
+            // change of members also entries, which it applies before anybody looks at it.
+            let last = restored.entries.last().map_or(base.position, |last| last.position);
+            let known = restored.vote.committed.min(last).max(base.position);
+            for position in history.position() + 1..=known {
                 let Some(entry) = entry_at(&machine.held.stored, position) else {
                     return wrong(format!("position {position} as committed, which it never had"));
                 };
