@@ -59,6 +59,8 @@ pub struct Config {
     pub local_sessions_upgrading: bool,
     /// Whether subtrees are moved for the sake of the load, where there are several partitions.
     pub balance: bool,
+    /// Whether this is a server of one of several sites: it serves nobody before its site is one.
+    pub is_of_site: bool,
     /// About so many bytes of entries are kept for members that lag; who lags more is sent a snapshot.
     pub kept_bytes: u64,
     /// Random, and the same for all threads of a server: proves of what clients claim to have seen that the
@@ -140,6 +142,7 @@ impl Default for Config {
             local_sessions: false,
             local_sessions_upgrading: false,
             balance: true,
+            is_of_site: false,
             kept_bytes: 64 << 20,
             direct_secret: [0; 32],
             limits: Limits::default(),

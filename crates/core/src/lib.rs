@@ -54,7 +54,7 @@ pub use controller::{MoveError, RecentMove};
 pub use coordination::{Decision, Prepared, Quiesced, Step, StepKind};
 pub use membership::reconfigured;
 pub use moves::Moved;
-pub use replica::Replica;
+pub use replica::{Replica, SITES_PATH};
 pub use session::{LiveSession, Scope};
 pub use shard::Shard;
 pub use shard_message::ShardMessage;

@@ -29,6 +29,8 @@ mod sites;
 mod snapshot;
 mod status;
 
+pub use self::sites::SITES_PATH;
+
 use self::parts::{Applied, Clients, Leading, Servers, SessionKeeping};
 use crate::config::Config;
 use crate::session::LiveSession;

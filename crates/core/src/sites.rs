@@ -7,6 +7,7 @@
 //!          | 2, position u64                                                 up to there everything is here
 //!          | 3, position u64                                                 the same, and what follows is to be sent
 //!                                                                            (again)
+//!          | 4                                                               nothing is here: the hub's state is to come
 //! ```
 //! Integers are little-endian.
 
@@ -22,6 +23,7 @@ use stoa_tree::{SiteId, Ticket};
 const BATCH: u8 = 1;
 const HAVE: u8 = 2;
 const AGAIN: u8 = 3;
+const JOIN: u8 = 4;
 
 /// About so many bytes of items are in a message.
 pub(crate) const BATCH_BYTES: usize = 256 << 10;
@@ -36,6 +38,7 @@ pub(crate) enum SiteMessage {
     Batch { since: u64, upto: u64, entries: Vec<(u64, Bytes)> },
     Have { position: u64 },
     Again { position: u64 },
+    Join,
 }
 
 impl SiteMessage {
@@ -60,6 +63,7 @@ impl SiteMessage {
                 out.put_u8(AGAIN);
                 out.put_u64_le(*position);
             }
+            Self::Join => out.put_u8(JOIN),
         }
         out.into()
     }
@@ -74,6 +78,7 @@ impl SiteMessage {
         match bytes.first() {
             Some(&HAVE) if bytes.len() == 9 => Ok(Self::Have { position: number()? }),
             Some(&AGAIN) if bytes.len() == 9 => Ok(Self::Again { position: number()? }),
+            Some(&JOIN) if bytes.len() == 1 => Ok(Self::Join),
             Some(&BATCH) => {
                 let (since, upto) = (number()?, number()?);
                 let entries = decode_entries(&bytes.slice(17..), since, upto)?;
@@ -293,6 +298,9 @@ pub(crate) struct SiteLinks {
     pub(crate) broker: Broker,
     /// What is for other sites.
     pub(crate) outbox: VecDeque<(SiteId, Bytes)>,
+    /// At the hub: sites that wait for a snapshot to join with, and those for which it is there, with its position.
+    pub(crate) joining: BTreeSet<SiteId>,
+    pub(crate) states: VecDeque<(SiteId, u64)>,
     /// Whether what is being applied has come from another site.
     pub(crate) is_importing: bool,
     /// Of each session, the requests that are proposed to go elsewhere, or to be done later (true), and are not applied.
@@ -319,7 +327,7 @@ mod tests {
     fn messages_come_back_and_cuts_are_refused() {
         let entries = alloc::vec![(5, Bytes::from_static(b"items")), (9, Bytes::new())];
         let (have, again) = (SiteMessage::Have { position: 7 }, SiteMessage::Again { position: 7 });
-        for message in [SiteMessage::Batch { since: 4, upto: 9, entries }, have, again] {
+        for message in [SiteMessage::Batch { since: 4, upto: 9, entries }, have, again, SiteMessage::Join] {
             let bytes = message.encode();
             assert_eq!(SiteMessage::decode(&bytes), Ok(message));
             for len in 0..bytes.len() {

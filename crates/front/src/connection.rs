@@ -67,6 +67,8 @@ pub enum CloseReason {
     ReadsEnd,
     /// This server was so far behind that it has taken over another one's snapshot.
     StateReplaced,
+    /// This server's site has not joined the others yet.
+    NotJoined,
     /// It was a side connection, and the main one has ended.
     MainEnded,
     /// An operator closed it, or the server shuts down.
@@ -95,6 +97,7 @@ impl fmt::Display for CloseReason {
             Self::OnlyReads => "this server knows of no leader and only reads",
             Self::ReadsEnd => "a leader is known again, and the connection was read-only",
             Self::StateReplaced => "this server has taken over the state of another one",
+            Self::NotJoined => "this site has not joined the others yet",
             Self::MainEnded => "the client's main connection has ended",
             Self::Operator => "closed by the server's operator",
         })

@@ -11,7 +11,7 @@ use stoa_tree::{Options, Tree};
 use stoa_wire::ZXID_MAX;
 
 use crate::entry::{Item, Items, Outcome};
-use crate::sites::{SiteItem, note_in_streams};
+use crate::sites::{SiteItem, note_in_streams, note_joining};
 use crate::state::{Share, State, StateLoader};
 use stoa_timeline::{OnDisk, Slices, member_of, servers_of};
 use stoa_wire::Timestamp;
@@ -425,6 +425,7 @@ fn apply_item(
         Some(update) => tree.apply(update, &mut ())?,
         None => {}
     }
+    note_joining(tree, item);
     note_in_streams(tree, item);
     Ok(u64::from(update.is_some()))
 }

@@ -8,6 +8,9 @@
 //!            | 4, path                                                     it gets it no more than it has it
 //!            | 5, to u8, session i64, asked                                that site is to carry out what is asked
 //!            | 6                                                           it does not
+//!            | 7, first u8, slice                                          of the hub's state, which is to be this site's
+//!            | 8, site u8, hub u8, position u64                            that is all of it: it is that site, and has
+//!                                                                          what the hub had at this position
 //! ```
 //! Integers are little-endian. A request of a site's client is named by the site, the client's server there and its
 //! number, as who asked of an item. A site ships of each of its entries what concerns the other one ([`export`]), and
@@ -30,6 +33,8 @@ const RECALL: u8 = 3;
 const NOT_RECALLED: u8 = 4;
 const VISIT: u8 = 5;
 const DECLINED: u8 = 6;
+const STATE: u8 = 7;
+const JOINED: u8 = 8;
 
 /// Something of the streams between sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +84,22 @@ pub enum SiteItem<'a> {
     },
     /// It does not hold what that takes: the hub has to find somebody else.
     Declined,
+    /// A slice of the hub's state, see [`Tree::take_hub_state`].
+    State {
+        /// Whether it is the first one.
+        first: bool,
+        /// The slice.
+        slice: &'a [u8],
+    },
+    /// There are no more of them, see [`Tree::join`].
+    Joined {
+        /// Which site this is from now on.
+        site: SiteId,
+        /// The hub.
+        hub: SiteId,
+        /// Where the hub's log stood.
+        position: u64,
+    },
 }
 
 impl<'a> SiteItem<'a> {
@@ -110,6 +131,14 @@ impl<'a> SiteItem<'a> {
                 out.extend_from_slice(asked);
             }
             Self::Declined => out.push(DECLINED),
+            Self::State { first, slice } => {
+                out.extend_from_slice(&[STATE, u8::from(first)]);
+                out.extend_from_slice(slice);
+            }
+            Self::Joined { site, hub, position } => {
+                out.extend_from_slice(&[JOINED, site, hub]);
+                out.extend_from_slice(&position.to_le_bytes());
+            }
         }
     }
 
@@ -145,6 +174,15 @@ impl<'a> SiteItem<'a> {
                 Self::Visit { to: *to, session, asked }
             }
             DECLINED if rest.is_empty() => Self::Declined,
+            STATE if !is_imported => {
+                let (first, slice) = rest.split_first()?;
+                Self::State { first: *first != 0, slice }
+            }
+            JOINED if !is_imported => {
+                let ([site, hub], rest) = rest.split_first_chunk()?;
+                let (position, rest) = number(rest)?;
+                rest.is_empty().then_some(Self::Joined { site: *site, hub: *hub, position })?
+            }
             _ => return None,
         })
     }
@@ -178,6 +216,13 @@ impl fmt::Display for SiteItem<'_> {
             Self::NotRecalled { path } => write!(f, "no token of {path:?} to give back"),
             Self::Visit { to, .. } => write!(f, "to be done at site {to}"),
             Self::Declined => f.write_str("to be done elsewhere after all"),
+            Self::State { first: true, slice } => write!(f, "the hub's state begins, {} bytes", slice.len()),
+            Self::State { first: false, slice } => {
+                write!(f, "more of the hub's state, {} bytes", slice.len())
+            }
+            Self::Joined { site, hub, position } => {
+                write!(f, "joined as site {site}, with what hub {hub} had at {position}")
+            }
         }
     }
 }
@@ -187,6 +232,19 @@ impl fmt::Display for SiteItem<'_> {
 pub fn ticket_of(origin: Option<Origin>) -> Option<Ticket> {
     let origin = origin.filter(|origin| origin.site != 0)?;
     Some(Ticket { site: origin.site, number: origin.request })
+}
+
+/// Takes in what an item says of joining the other sites, when it is applied, at every server. Returns whether the
+/// state is another one now. A state that is not whole is none: who leads asks for it again.
+pub fn note_joining(tree: &mut Tree, item: &Item<'_>) -> bool {
+    match item.outcome {
+        Outcome::Site(SiteItem::State { first, slice }) => {
+            tree.take_hub_state(first, slice);
+            false
+        }
+        Outcome::Site(SiteItem::Joined { site, hub, position }) => tree.join(site, hub, position).is_ok(),
+        _ => false,
+    }
 }
 
 /// Notes what an item says of the streams, when it is applied, at every server. Returns the request that has its
@@ -345,6 +403,8 @@ mod tests {
             SiteItem::NotRecalled { path: "/a/b" },
             SiteItem::Visit { to: 3, session: 8, asked: b"" },
             SiteItem::Declined,
+            SiteItem::State { first: true, slice: b"slice" },
+            SiteItem::Joined { site: 2, hub: 1, position: 9 },
         ]
     }
 

@@ -34,6 +34,7 @@
 //! | `tokens` | what an operation needs |
 //! | `ops` | kinds of updates, preparing and applying them |
 //! | `import` | applying what another site has prepared |
+//! | `join` | the state becomes the hub's |
 //! | `ended` | sessions that have ended |
 //! | `late` | znodes that were changed with zxids that clients had seen already |
 //! | `streams` | how far streams between sites have come, and requests on their way |
@@ -42,6 +43,7 @@
 
 mod ended;
 mod import;
+mod join;
 mod late;
 mod marks;
 mod ops;

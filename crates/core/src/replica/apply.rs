@@ -86,6 +86,7 @@ impl Replica {
             // Steps are the entry's own, and what else there is of sites is noted below.
             Outcome::Step(_) | Outcome::Site(_) => {}
         }
+        self.note_joining(item);
         self.note_site_item(item, own);
         own.into_iter().for_each(|id| self.pause(id, pause_us));
     }

@@ -21,6 +21,10 @@ impl Replica {
             self.close(id, CloseReason::Malformed);
             return;
         };
+        if !self.has_joined() {
+            self.close(id, CloseReason::NotJoined);
+            return;
+        }
         if self.is_pipelined(id, request.last_zxid_seen) {
             // Without an answer: the client tries another server, one that has caught up.
             self.close(id, CloseReason::ClientAhead);

@@ -14,11 +14,16 @@ use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_front::ConnectionId;
-use stoa_partition::{Asked, Item, Items, Link, Now, Outcome, SiteItem, export, note_in_streams, ticket_of};
+use stoa_partition::{
+    Asked, Item, Items, Link, Now, Outcome, SiteItem, export, note_in_streams, note_joining, ticket_of,
+};
 use stoa_sites::{Access, Decision, Kind, Next, Policy, SITES_MAX, Settings, Site, Sites};
 use stoa_timeline::{BadMessage, Origin};
-use stoa_tree::{CarriedOut, SiteId, Ticket, TokenRefusal, Tree, Waiting};
-use stoa_wire::{ErrorCode, Opcode, Reader, Request};
+use stoa_tree::{Caller, CarriedOut, SiteId, Ticket, TokenRefusal, Tree, Waiting};
+use stoa_wire::{Acl, AclList, Create, CreateMode, ErrorCode, Opcode, READ_ACL, Reader, Request};
+
+/// Where it stands which sites there are.
+pub const SITES_PATH: &str = "/zookeeper/sites";
 
 /// After so many requests in a row from one site it gets the token: the paper's r, section II-B.
 const CONSECUTIVE: u16 = 2;
@@ -50,29 +55,36 @@ fn request_of<'a>(asked: &Asked<'a>) -> Option<Request<'a>> {
 }
 
 impl Replica {
-    /// This is a site from now on, and the hub is that one. At the leader, once; a site that is not the hub has the
-    /// hub's state, as it was at `hub_position` of its log.
+    /// This is a site from now on, the first of all, and the hub. At the leader, once; `list` says which sites there
+    /// are to be, and becomes a znode that only super users can change.
     ///
     /// # Errors
     /// When there is no such site, or this server does not lead.
-    pub fn begin_site(
-        &mut self,
-        site: SiteId,
-        hub: SiteId,
-        hub_position: u64,
-        now: Now,
-    ) -> Result<(), TokenRefusal> {
+    pub fn begin_sites(&mut self, hub: SiteId, list: &str, now: Now) -> Result<(), TokenRefusal> {
         self.at(now);
         if !self.prepares() {
             return Err(TokenRefusal::NoSite);
         }
-        self.applied.partition.propose_site(site, hub, now)?;
-        self.sites.policy = (site == hub).then(|| policy_of(hub)).flatten();
-        if site != hub {
-            let here = SiteItem::Import { from: hub, position: hub_position, items: b"" };
-            self.applied.partition.propose_site_item(None, &here);
-        }
+        // Before there are sites: what is of that time is no site's.
+        let mut acl = Vec::new();
+        Acl::encode_list(&mut acl, READ_ACL.iter().copied());
+        let acl = AclList::decode(&mut Reader::new(&acl)).expect("it was written just now");
+        let (path, data) = (SITES_PATH, Some(list.as_bytes()));
+        let create =
+            Request::Create(Create { path, data, acl, flags: CreateMode::Persistent as i32, ttl_ms: 0 });
+        let caller = Caller { session: 0, identities: &[] };
+        // Where it is there already, whoever leads next finds it as it is.
+        let _ = self.applied.partition.propose(None, &create, &caller, now);
+        self.applied.partition.propose_site(hub, hub, now)?;
+        self.sites.policy = policy_of(hub);
         Ok(())
+    }
+
+    /// Whether this server is of none of several sites, or of one that has joined the others: else it has nothing to
+    /// serve.
+    #[must_use]
+    pub fn has_joined(&self) -> bool {
+        !self.config.is_of_site || self.applied.partition.tree().own_site().is_some()
     }
 
     /// A connection to the leader of another site is there (again).
@@ -80,6 +92,59 @@ impl Replica {
         self.at(now);
         self.sites.outgoing.insert(site, crate::sites::Outgoing::default());
         self.ask_again(site);
+    }
+
+    /// That connection is there no more.
+    pub fn site_lost(&mut self, site: SiteId) {
+        self.sites.outgoing.remove(&site);
+        self.sites.outbox.retain(|(to, _)| *to != site);
+        self.sites.joining.remove(&site);
+        self.sites.states.retain(|(to, _)| *to != site);
+    }
+
+    /// At the hub: a site waits for the state, and the last snapshot, which is of this position of the log, is it.
+    pub fn poll_site_state(&mut self) -> Option<(SiteId, u64)> {
+        self.sites.states.pop_front()
+    }
+
+    /// At the hub: a snapshot of this position of the log is there.
+    pub(super) fn snapshot_for_sites(&mut self, position: u64) {
+        let joining = core::mem::take(&mut self.sites.joining);
+        self.sites.states.extend(joining.into_iter().map(|site| (site, position)));
+    }
+
+    /// At the leader of a site that is to join: the next slice of the hub's state.
+    pub fn site_state(&mut self, is_first: bool, slice: &[u8], now: Now) {
+        self.at(now);
+        if self.prepares() && !self.has_joined() {
+            self.applied.partition.propose_site_item(None, &SiteItem::State { first: is_first, slice });
+        }
+    }
+
+    /// That was all of it: this is a site from now on, and has what the hub had at a position of its log.
+    pub fn site_state_ended(&mut self, site: SiteId, hub: SiteId, position: u64, now: Now) {
+        self.at(now);
+        if self.prepares() && !self.has_joined() {
+            self.applied.partition.propose_site_item(None, &SiteItem::Joined { site, hub, position });
+        }
+    }
+
+    /// Takes in what an item says of joining the other sites.
+    pub(super) fn note_joining(&mut self, item: &Item<'_>) {
+        if let Outcome::Site(SiteItem::State { first: true, .. }) = item.outcome {
+            self.abort_snapshot();
+        }
+        if note_joining(self.applied.partition.tree_mut(), item) {
+            // Nobody was served before, so little else follows from what is there now. The log need not be read to
+            // that end again.
+            self.applied.snapshots.begin();
+            self.load_programs();
+            self.hints_changed();
+            let hub = self.applied.partition.tree().hub().unwrap_or_default();
+            if self.sites.outgoing.contains_key(&hub) {
+                self.ask_again(hub);
+            }
+        }
     }
 
     /// What is for the leaders of other sites.
@@ -97,6 +162,10 @@ impl Replica {
     pub fn site_message(&mut self, from: SiteId, message: &Bytes, now: Now) -> Result<(), BadMessage> {
         self.at(now);
         match SiteMessage::decode(message)? {
+            SiteMessage::Join => {
+                self.sites.joining.insert(from);
+                self.request_snapshot();
+            }
             SiteMessage::Again { position } => {
                 self.sites.outgoing.entry(from).or_default().begins(position);
             }
@@ -191,9 +260,11 @@ impl Replica {
     }
 
     /// Tells another site what is here of its log, and wants the rest: what was sent before may not have arrived, or was
-    /// proposed here and is lost.
+    /// proposed here and is lost. Where nothing is here, the state is wanted.
     fn ask_again(&mut self, site: SiteId) {
-        if self.timeline.leads() {
+        if self.timeline.leads() && !self.has_joined() {
+            self.sites.outbox.push_back((site, SiteMessage::Join.encode()));
+        } else if self.timeline.leads() {
             let position = self.applied.partition.tree().streams().imported(site);
             self.sites.told.insert(site, position);
             self.sites.outbox.push_back((site, SiteMessage::Again { position }.encode()));

@@ -27,6 +27,9 @@ const TOLD_TIMES: u64 = 16;
 impl Replica {
     /// Asks for a snapshot now; one that is under way will do.
     pub fn request_snapshot(&mut self) {
+        if self.applied.partition.tree().is_joining() {
+            return;
+        }
         if self.timeline.has_log() {
             self.applied.snapshots.begin();
         } else {
@@ -165,6 +168,7 @@ impl Replica {
         self.applied.snapshots.ahead = 0;
         if durable {
             let mark = core::mem::take(&mut self.applied.snapshots.mark);
+            self.snapshot_for_sites(mark.position);
             self.timeline.offer_snapshot(mark);
             self.applied.snapshots.taken += 1;
         } else {
@@ -217,6 +221,9 @@ impl Replica {
         let bytes = self.applied.partition.tree().data_bytes();
         let (updates, bytes) =
             snapshots.others.iter().fold((snapshots.updates, bytes), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+        if self.applied.partition.tree().is_joining() {
+            return;
+        }
         let many = updates >= snapshots.due_updates && snapshots.log_bytes >= bytes;
         if many || snapshots.log_bytes >= self.config.snapshot_log_bytes {
             snapshots.begin();

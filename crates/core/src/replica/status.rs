@@ -10,7 +10,7 @@ impl Replica {
     /// more than it had.
     #[must_use]
     pub fn serves(&self) -> bool {
-        self.is_in_quorum() && (!self.is_out_of_room() || self.timeline.is_alone())
+        self.is_in_quorum() && self.has_joined() && (!self.is_out_of_room() || self.timeline.is_alone())
     }
 
     /// Who leads, as far as this server knows.

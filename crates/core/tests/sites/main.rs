@@ -9,7 +9,8 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use stoa_core::{
-    CloseReason, Config, ConnectionId, Items, Now, Output, Recovered, Restore, Shard, SiteId, timeline_of,
+    CloseReason, Config, ConnectionId, Items, Now, Output, Recovered, Restore, Shard, SiteId, SnapshotOutput,
+    timeline_of,
 };
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
@@ -48,6 +49,8 @@ struct Site {
     /// Handed to the log and not yet said to be durable.
     log: Vec<stoa_core::Append>,
     disk: Vec<(u64, Bytes)>,
+    /// The slices of its last snapshot.
+    snapshot: Vec<Vec<u8>>,
     closed: BTreeMap<ConnectionId, CloseReason>,
 }
 
@@ -65,31 +68,53 @@ struct World {
 type Client = (SiteId, ConnectionId);
 
 fn config(site: SiteId) -> Config {
-    Config { server_id: site * 10, ..Config::default() }
+    Config { server_id: site * 10, is_of_site: true, ..Config::default() }
+}
+
+impl Site {
+    fn take_snapshot(&mut self) {
+        while let Some(piece) = self.server.poll_snapshot() {
+            match piece {
+                SnapshotOutput::Begin { .. } => self.snapshot.clear(),
+                SnapshotOutput::Slice { bytes, .. } => {
+                    self.snapshot.push(bytes);
+                    self.server.snapshot_taken();
+                }
+                SnapshotOutput::End { number } => self.server.snapshot_finished(number, true),
+                SnapshotOutput::Abort { number } => self.server.snapshot_finished(number, false),
+            }
+        }
+    }
 }
 
 impl World {
     fn new(count: u8) -> Self {
         let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
-        let site = |id| {
-            let recovered = Recovered::new(Tree::new(Options::default()), &[id * 10]);
-            let server = Shard::new(config(id), recovered, [id; 32], now).unwrap();
-            Site { id, server, log: Vec::new(), disk: Vec::new(), closed: BTreeMap::new() }
-        };
-        let sites = (1..=count).map(site).collect();
-        let mut world = Self { sites, links: Links::new(), cut: BTreeSet::new(), now, starts: 100 };
-        let mut hub_position = 0;
-        for id in 1..=count {
-            world.poll(id);
-            world.store(id);
-            world.site(id).server.begin_site(id, HUB, hub_position, now).unwrap();
-            world.poll(id);
-            world.store(id);
-            hub_position = world.site(HUB).server.applied();
-        }
-        (2..=count).for_each(|leaf| world.connect_sites(leaf));
+        let mut world =
+            Self { sites: Vec::new(), links: Links::new(), cut: BTreeSet::new(), now, starts: 100 };
+        world.found(HUB);
+        world.site(HUB).server.begin_sites(HUB, "the sites", now).unwrap();
+        world.poll(HUB);
+        while world.store(HUB) {}
+        (2..=count).for_each(|leaf| world.join(leaf));
         world.settle();
         world
+    }
+
+    /// A server that has nothing.
+    fn found(&mut self, id: SiteId) {
+        let recovered = Recovered::new(Tree::new(Options::default()), &[id * 10]);
+        let server = Shard::new(config(id), recovered, [id; 32], self.now).unwrap();
+        let (log, disk, snapshot, closed) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
+        self.sites.push(Site { id, server, log, disk, snapshot, closed });
+        self.poll(id);
+        while self.store(id) {}
+    }
+
+    /// One more site comes.
+    fn join(&mut self, leaf: SiteId) {
+        self.found(leaf);
+        self.connect_sites(leaf);
     }
 
     fn site(&mut self, id: SiteId) -> &mut Site {
@@ -126,6 +151,21 @@ impl World {
         while let Some((to, message)) = site.server.poll_site() {
             self.links.entry((id, to)).or_default().push_back(message);
         }
+        site.take_snapshot();
+        while let Some((to, position)) = self.site(id).server.poll_site_state() {
+            let slices = self.site(id).snapshot.clone();
+            self.give_state(to, &slices, position);
+        }
+    }
+
+    /// The hub's state comes to a site.
+    fn give_state(&mut self, to: SiteId, slices: &[Vec<u8>], position: u64) {
+        let now = self.now;
+        for (at, slice) in slices.iter().enumerate() {
+            self.site(to).server.site_state(at == 0, slice, now);
+        }
+        self.site(to).server.site_state_ended(to, HUB, position, now);
+        self.poll(to);
     }
 
     /// A site's log stores everything that it has.
@@ -288,6 +328,7 @@ impl World {
     }
 
     fn check_equal(&self) {
+        assert!(self.sites.iter().all(|site| site.server.has_joined()));
         let digests: BTreeSet<_> = self.sites.iter().map(|site| site.server.tree().digest()).collect();
         assert_eq!(digests.len(), 1);
         for site in &self.sites {
@@ -676,4 +717,81 @@ fn what_is_forwarded_outlives_the_servers_on_its_way() {
         }
         world.check_equal();
     }
+}
+
+#[test]
+fn a_site_comes_to_others_that_are_at_work() {
+    let mut world = World::new(2);
+    let (at_hub, at_leaf) = (world.open(HUB), world.open(2));
+    for xid in 1..=3 {
+        world.ask(
+            at_leaf,
+            &if xid == 1 { create(1, "/theirs", CreateMode::Persistent) } else { set(xid, "/theirs", b"x") },
+        );
+    }
+    world.ask(at_leaf, &create(4, "/theirs/lock-", CreateMode::EphemeralSequential));
+    world.ask(at_hub, &create(1, "/ours", CreateMode::Persistent));
+    assert_eq!(world.tree(HUB).holder("/theirs"), Some(2));
+    world.found(3);
+    // Nobody is served who would see nothing of all that.
+    let peer: SocketAddr = "127.0.0.1:4000".parse().unwrap();
+    let now = world.now;
+    let early = world.site(3).server.connect(peer, now).unwrap();
+    let first = ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: 0,
+        timeout_ms: 10_000,
+        session_id: 0,
+        password: &[0; 16],
+        read_only: Some(false),
+    };
+    world.send((3, early), &frame(|out| first.encode(out)));
+    assert_eq!(world.site(3).closed.get(&early), Some(&CloseReason::NotJoined));
+    // The snapshot is taken, and its state on its way, while both go on writing, also what is in it.
+    world.connect_sites(3);
+    assert!(world.carry(3, HUB));
+    world.ask(at_hub, &set(2, "/ours", b"later"));
+    world.ask(at_leaf, &set(5, "/theirs", b"later"));
+    world.settle();
+    assert!(world.site(3).server.has_joined());
+    world.check_equal();
+    assert_eq!(world.tree(3).holder("/theirs"), Some(2));
+    // It is one like the others, also when it starts again.
+    world.restart(3);
+    let at_new = world.open(3);
+    assert_eq!(world.ask(at_new, &set(1, "/theirs", b"mine")).stat().version, 4);
+    world.ask(at_new, &set(2, "/theirs", b"mine"));
+    world.check_equal();
+    assert_eq!(world.tree(2).holder("/theirs"), Some(3));
+    // The session that was there before it ends there too.
+    world.ask(at_leaf, &request(9, Opcode::CloseSession, |_| {}));
+    world.check_equal();
+}
+
+#[test]
+fn a_state_that_is_not_whole_is_none() {
+    let mut world = World::new(1);
+    let client = world.open(HUB);
+    world.ask(client, &create(1, "/a", CreateMode::Persistent));
+    world.found(2);
+    world.site(HUB).server.request_snapshot();
+    world.poll(HUB);
+    let (mut slices, position) = (world.site(HUB).snapshot.clone(), world.site(HUB).server.applied());
+    let whole = slices[0].clone();
+    for cut in [0, 1, whole.len() / 2, whole.len() - 1] {
+        slices[0].truncate(cut);
+        world.give_state(2, &slices, position);
+        world.settle();
+        assert!(!world.site(2).server.has_joined(), "{cut} of {} bytes", whole.len());
+        slices[0].clone_from(&whole);
+    }
+    // Of the last one a part has come before it began anew.
+    let now = world.now;
+    world.site(2).server.site_state(true, &whole[..whole.len() / 2], now);
+    world.give_state(2, &slices, position);
+    world.settle();
+    assert!(world.site(2).server.has_joined());
+    world.connect_sites(2);
+    world.settle();
+    world.check_equal();
 }

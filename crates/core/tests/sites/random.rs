@@ -172,11 +172,17 @@ impl Run {
 
     fn trouble(&mut self) {
         let count = self.world.sites.len();
-        match self.random.below(4) {
+        match self.random.below(5) {
+            // One more site comes. What is going on elsewhere goes on.
+            4 if count < 5 => self.world.join(count as u8 + 1),
             3 => {
                 let id = 1 + self.random.below(count) as u8;
                 self.world.refuse(id);
                 self.world.pass(600);
+                if !self.world.site(id).server.has_joined() {
+                    // The state that was to come is lost, and asked for again.
+                    self.world.connect_sites(id);
+                }
                 for at in 0..self.people.len() {
                     self.hear(at);
                     let (site, client) = self.people[at].client;

@@ -1,8 +1,10 @@
 //! What a tree keeps of sites.
 
+use crate::load::Loader;
 use crate::sites::ended::Ended;
 use crate::sites::late::Late;
 use crate::sites::streams::Streams;
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -33,6 +35,8 @@ pub(crate) struct Sites {
     pub(crate) ended: Ended,
     pub(crate) late: Late,
     pub(super) streams: Streams,
+    /// What has come of the hub's state that is to be this site's: see [`crate::sites::join`].
+    pub(super) joining: Option<Box<Loader>>,
     /// Ephemerals that the update under way has created, but that are none, with the end of their session: see
     /// [`crate::sites::ended`].
     pub(crate) absent: Vec<(String, i64)>,
