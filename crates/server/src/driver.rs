@@ -36,6 +36,7 @@ use crate::occupied::Occupied;
 use crate::peers::PeerEvent;
 use crate::process::{Process, Serves};
 use crate::sasl::ClientSasl;
+use crate::sites::Sites;
 use crate::snapshot_thread::SnapshotRequest;
 use crate::source;
 use crate::threads::Neighbours;
@@ -136,6 +137,8 @@ pub(crate) struct Driver {
     told: Cell<Option<(Serves, Option<u8>)>>,
     /// The other servers, when there are any.
     pub(crate) ensemble: OnceCell<Ensemble>,
+    /// The other sites, when there are any.
+    pub(crate) sites: OnceCell<Rc<Sites>>,
     /// The file of the snapshot that is being taken over, and the record that builds on it.
     taking_over: RefCell<Option<(String, Option<Append>)>>,
     /// The log holds the records up to this one.
@@ -190,6 +193,7 @@ impl Driver {
             snapshot_progress: Cell::new(None),
             told: Cell::new(None),
             ensemble: OnceCell::new(),
+            sites: OnceCell::new(),
             taking_over: RefCell::new(None),
             alarm: Alarm::default(),
         })
@@ -277,6 +281,9 @@ impl Driver {
     /// Carries out what the core wants done after an input.
     pub(crate) fn after_input(&self) {
         self.carry_to_peers();
+        if let Some(sites) = self.sites.get() {
+            sites.carry(self);
+        }
         self.take_over_when_stored();
         self.speak();
         self.follow_quorum();
@@ -639,6 +646,9 @@ impl Driver {
     }
 
     fn remember(&self, snapshot: StoredSnapshot) {
+        if let Some(sites) = self.sites.get() {
+            sites.stored(snapshot.clone());
+        }
         if let Some(ensemble) = self.ensemble.get() {
             ensemble.stored(snapshot);
         }

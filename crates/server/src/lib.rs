@@ -44,6 +44,7 @@ mod recover;
 mod recovery;
 mod sasl;
 mod serve;
+mod sites;
 mod snapshot_thread;
 mod source;
 mod standstill;

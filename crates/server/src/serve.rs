@@ -32,12 +32,15 @@ use crate::peers::{PeerPort, PeerTls};
 use crate::process::{Phase, Process};
 use crate::recovery::{LoadedSnapshot, Recovering, RestoreReport};
 use crate::sasl::ClientSasl;
+use crate::sites::Sites;
 use crate::snapshot_thread::{SnapshotRequest, SnapshotThread};
 use crate::threads::{Beginning, Door, END_CHECK, Neighbours, Others};
 use crate::tls::ClientTls;
 use crate::together::Together;
 use crate::view::{Question, Startup};
-use crate::{admin, listen, lists, openings, partitions_file, random, standstill, starts_file, threads};
+use crate::{
+    admin, listen, lists, openings, partitions_file, random, sites, standstill, starts_file, threads,
+};
 
 /// How long a clean stop waits for what is under way.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -61,6 +64,7 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
     let ports = OwnPorts::new(&settings, fixed);
     let sockets = ports.bind()?;
     let secure = secure_socket(&settings)?;
+    let of_sites = sites::bind(&settings)?;
     let port = sockets.client_port().unwrap_or(settings.port);
     let tls = ClientTls::begin(&settings)?;
     let sasl = ClientSasl::begin(&settings)?;
@@ -105,7 +109,7 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
         recovered.partitions.iter().map(|partition| partition.session_count()).sum::<usize>(),
         trees().map(stoa_tree::Tree::last_zxid).max().unwrap_or(0),
     );
-    let ports = (ports, sockets, secure);
+    let ports = Ports { own: ports, sockets, secure, of_sites };
     let result = run(Arc::clone(&process), ports, recovered, clock, startup, (questions_in, questions));
     if let Some(audit) = process.audit() {
         audit.finish();
@@ -140,6 +144,22 @@ fn count_partitions(settings: &mut Settings) -> Result<u8, String> {
         }
     }
     Ok(partitions)
+}
+
+/// The ports, before anybody is accepted.
+struct Ports {
+    own: OwnPorts,
+    sockets: Sockets,
+    secure: Option<Bound>,
+    of_sites: Option<Bound>,
+}
+
+/// The same, when somebody is.
+struct Doors {
+    own: OwnPorts,
+    listeners: Listeners,
+    secure: Option<Rc<Listener>>,
+    of_sites: Option<Rc<Listener>>,
 }
 
 struct Recovered {
@@ -288,6 +308,7 @@ fn core_config(settings: &Settings) -> Config {
         local_sessions: settings.local_sessions,
         local_sessions_upgrading: settings.local_sessions_upgrading,
         balance: settings.balance,
+        is_of_site: settings.site.is_some(),
         heartbeat_ms: millis(settings.heartbeat).max(1),
         election_heartbeats: (millis(settings.election_timeout) / millis(settings.heartbeat).max(1)).max(2),
         limits: Limits {
@@ -322,7 +343,7 @@ const EXPIRY_GRAIN_MS: u32 = 500;
 
 fn run(
     process: Arc<Process>,
-    (ports, sockets, secure): (OwnPorts, Sockets, Option<Bound>),
+    ports: Ports,
     mut recovered: Recovered,
     clock: Clock,
     startup: Startup,
@@ -335,6 +356,7 @@ fn run(
     let meter = Arc::new(Mutex::new(recovered.meter()));
     let (events_in, events): (Vec<_>, Vec<_>) = (0..count).map(|_| unbounded_channel()).unzip();
     let reports = Reports(events_in.into());
+    let other_sites = Sites::new(settings, recovered.disk.another())?;
     let disk = DiskThreads::start(settings, recovered.log, recovered.disk, &reports, &meter)?;
     let door = Door::new(settings.max_connections as usize, settings.max_connections_per_address as usize);
     let (inboxes_in, inboxes): (Vec<_>, Vec<_>) = (0..count).map(|_| inbox()).unzip();
@@ -370,10 +392,14 @@ fn run(
     tasks.spawn_local(standstill::watch(Arc::clone(&process), questions_in));
     let backlog = settings.listen_backlog;
     let serving = async {
-        let listeners = sockets.listeners(backlog).map_err(failed("the ports"))?;
-        let secure = secure.map(|bound| Listener::new(bound, backlog)).transpose();
-        let secure = secure.map_err(failed("the ports"))?;
-        partition(first, (ports, listeners, secure), questions, port, others).await
+        let listen = |bound: Option<Bound>| bound.map(|bound| Listener::new(bound, backlog)).transpose();
+        let doors = Doors {
+            listeners: ports.sockets.listeners(backlog).map_err(failed("the ports"))?,
+            own: ports.own,
+            secure: listen(ports.secure).map_err(failed("the ports"))?,
+            of_sites: listen(ports.of_sites).map_err(failed("the ports"))?,
+        };
+        partition(first, doors, questions, (port, other_sites), others).await
     };
     let result = tasks.block_on(&runtime, serving);
     // The drivers are gone with their threads' futures, and with them their senders.
@@ -447,9 +473,9 @@ impl DiskThreads {
 
 async fn partition(
     beginning: Beginning,
-    (ports, listeners, secure): (OwnPorts, Listeners, Option<Rc<Listener>>),
+    Doors { own: ports, listeners, secure, of_sites }: Doors,
     mut questions: UnboundedReceiver<Question>,
-    port: Option<PeerPort>,
+    (port, other_sites): (Option<PeerPort>, Option<Rc<Sites>>),
     others: Others,
 ) -> Result<(), String> {
     let process = Arc::clone(&beginning.process);
@@ -457,6 +483,10 @@ async fn partition(
     let (driver, mut inputs) = beginning.begin()?;
     if let (Some(port), Some(listener)) = (port, &listeners.peers) {
         tokio::task::spawn_local(port.open(Rc::clone(listener)));
+    }
+    if let Some(sites) = other_sites {
+        sites.begin(&driver, of_sites, stopped.clone());
+        let _ = driver.sites.set(sites);
     }
     let clients = Rc::clone(&listeners.clients);
     let following = tokio::task::spawn_local(ports.follow(listeners, Rc::clone(&driver)));

@@ -13,6 +13,12 @@ impl Replica {
         self.is_in_quorum() && self.has_joined() && (!self.is_out_of_room() || self.timeline.is_alone())
     }
 
+    /// Whether this server leads, and everything is applied that was committed before its time.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.timeline.leads()
+    }
+
     /// Who leads, as far as this server knows.
     #[must_use]
     pub fn leader(&self) -> Option<u8> {

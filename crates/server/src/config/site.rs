@@ -1,5 +1,6 @@
 //! The sites that have one tree together: how settings name them, and whether what is said of them fits together.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use super::ensemble::EnsembleSettings;
@@ -33,7 +34,7 @@ pub struct SiteAddresses {
 
 impl SiteAddresses {
     /// Reads `NAME=HOST:PORT[|HOST:PORT...]`.
-    fn parse(text: &str) -> Option<SiteAddresses> {
+    pub(crate) fn parse(text: &str) -> Option<SiteAddresses> {
         let (name, servers) = text.split_once('=')?;
         let address = |text: &str| {
             let (host, port) = split_host(text.trim())?;
@@ -42,11 +43,14 @@ impl SiteAddresses {
         let servers = servers.split('|').map(address).collect::<Option<_>>()?;
         Some(SiteAddresses { name: SiteName::parse(name.trim())?, servers })
     }
+}
 
-    fn in_list(&self) -> String {
+impl fmt::Display for SiteAddresses {
+    /// As it would be read.
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = |(host, port): &(String, u16)| format!("{}:{port}", Host(host));
         let addresses: Vec<String> = self.servers.iter().map(address).collect();
-        format!("{}={}", self.name, addresses.join("|"))
+        write!(to, "{}={}", self.name, addresses.join("|"))
     }
 }
 
@@ -81,7 +85,7 @@ impl Kind for SiteList {
         sites.map(SiteAddresses::parse).collect()
     }
     fn show(value: &Vec<SiteAddresses>) -> String {
-        value.iter().map(SiteAddresses::in_list).collect::<Vec<_>>().join(",")
+        value.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
 }
 

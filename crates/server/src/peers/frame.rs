@@ -10,11 +10,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 /// Bytes before the payload.
 pub(super) const HEADER_BYTES: usize = 9;
 /// The longest message.
-pub(super) const MESSAGE_BYTES_MAX: usize = 64 << 20;
+pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FrameKind {
+pub(crate) enum FrameKind {
     /// Who speaks: the first frame of either side.
     Hello = 1,
     /// The initiator's proof that it knows the secret.
@@ -41,11 +41,15 @@ pub(super) enum FrameKind {
     Failed = 12,
     /// The list of servers, once it is another one than that of the first leader's settings.
     Servers = 13,
+    /// Between sites: what a ping is answered with.
+    Pong = 14,
+    /// Between sites: a message, compressed.
+    Packed = 15,
 }
 
 impl FrameKind {
     fn from_byte(byte: u8) -> Option<Self> {
-        const ALL: [FrameKind; 13] = [
+        const ALL: [FrameKind; 15] = [
             FrameKind::Hello,
             FrameKind::Proof,
             FrameKind::Accepted,
@@ -59,6 +63,8 @@ impl FrameKind {
             FrameKind::Done,
             FrameKind::Failed,
             FrameKind::Servers,
+            FrameKind::Pong,
+            FrameKind::Packed,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -66,7 +72,7 @@ impl FrameKind {
 
 /// Why bytes are no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FrameError {
+pub(crate) enum FrameError {
     /// The length is out of range.
     TooLong { len: usize, max: usize },
     /// The checksum does not fit.
@@ -143,7 +149,7 @@ pub(super) fn header<'a>(kind: FrameKind, parts: impl Iterator<Item = &'a [u8]>)
 }
 
 /// A whole frame.
-pub(super) fn encode(kind: FrameKind, parts: &[&[u8]]) -> BytesMut {
+pub(crate) fn encode(kind: FrameKind, parts: &[&[u8]]) -> BytesMut {
     let len: usize = parts.iter().map(|part| part.len()).sum();
     let mut frame = BytesMut::with_capacity(HEADER_BYTES + len);
     frame.put_slice(&header(kind, parts.iter().copied()));
@@ -155,7 +161,7 @@ pub(super) fn encode(kind: FrameKind, parts: &[&[u8]]) -> BytesMut {
 
 /// Takes the next frame off the front of `buffer`; `None` when it is not whole yet, and then there is
 /// room for the rest of it.
-pub(super) fn take(buffer: &mut BytesMut, max: usize) -> Result<Option<(FrameKind, Bytes)>, FrameError> {
+pub(crate) fn take(buffer: &mut BytesMut, max: usize) -> Result<Option<(FrameKind, Bytes)>, FrameError> {
     let Some(first) = buffer.first_chunk() else { return Ok(None) };
     let header = Header::read(first, max)?;
     let whole = HEADER_BYTES + header.len;

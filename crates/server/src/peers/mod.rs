@@ -13,7 +13,7 @@
 //! docs/peer-protocol.md has the bytes, and who is let in.
 
 mod copied;
-mod frame;
+pub(crate) mod frame;
 mod hello;
 mod lifeline;
 mod link;
@@ -21,7 +21,7 @@ mod member;
 mod port;
 mod snapshot;
 mod strangers;
-mod stream;
+pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
 

@@ -39,7 +39,22 @@ pub(super) const TLS_WAY_OUT: &str =
 /// A certificate, its key, and the authority that certificates of other servers must come from; read anew when their
 /// files change.
 #[derive(Clone, Debug)]
-pub(crate) struct PeerTls(Arc<Reloaded<Roles>>);
+pub(crate) struct PeerTls {
+    roles: Arc<Reloaded<Roles>>,
+    settings: TlsSettings,
+}
+
+/// Which settings it comes from, for those who have to change them.
+#[derive(Clone, Copy, Debug)]
+struct TlsSettings {
+    /// How their names begin.
+    prefix: &'static str,
+    /// Which one lists the hosts.
+    list: &'static str,
+}
+
+const OF_PEERS: TlsSettings = TlsSettings { prefix: "peer-tls", list: "servers" };
+const OF_SITES: TlsSettings = TlsSettings { prefix: "site-tls", list: "sites" };
 
 /// The two roles of a server in a connection.
 #[derive(Clone)]
@@ -76,9 +91,20 @@ impl PeerTls {
         };
         let tls = Self::load(files)?;
         if settings.peer_tls_reload {
-            tls.0.watch("peer-tls-files")?;
+            tls.roles.watch("peer-tls-files")?;
         }
         Ok(Some(tls))
+    }
+
+    /// The same between sites; `None` where there are no others.
+    ///
+    /// # Errors
+    /// Which file cannot be used, and why.
+    pub(crate) fn begin_between_sites(settings: &Settings) -> Result<Option<Self>, String> {
+        let Some(files) = Files::of_sites(settings) else { return Ok(None) };
+        let roles = Reloaded::load("TLS between sites", files, Roles::of)?;
+        roles.watch("site-tls-files")?;
+        Ok(Some(Self { roles, settings: OF_SITES }))
     }
 
     /// Reads the files.
@@ -86,52 +112,57 @@ impl PeerTls {
     /// # Errors
     /// Which one cannot be used, and why.
     pub(crate) fn load(files: Files) -> Result<Self, String> {
-        Reloaded::load("TLS between servers", files, Roles::of).map(Self)
+        let roles = Reloaded::load("TLS between servers", files, Roles::of)?;
+        Ok(Self { roles, settings: OF_PEERS })
     }
 
     /// Takes the files as they are now, if they can be used; else those before count on.
     pub(crate) fn reload(&self) {
-        self.0.reload();
+        self.roles.reload();
     }
 
     /// Does so if they look otherwise than before.
     #[cfg(test)]
     pub(crate) fn reload_changed(&self) {
-        self.0.reload_changed();
+        self.roles.reload_changed();
     }
 
     /// What has been counted.
     pub(crate) fn view(&self) -> view::Reloads {
-        let (reloads, failed_reloads) = self.0.counts();
+        let (reloads, failed_reloads) = self.roles.counts();
         view::Reloads { reloads, failed_reloads }
     }
 }
 
 /// One connection to or from another server.
-pub(super) enum Stream {
+pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
     /// Begins TLS, if there is any, on a socket that this server has opened to `host`.
-    pub(super) async fn to(socket: TcpStream, tls: Option<&PeerTls>, host: &str) -> Result<Self, String> {
+    pub(crate) async fn to(socket: TcpStream, tls: Option<&PeerTls>, host: &str) -> Result<Self, String> {
         let Some(tls) = tls else { return Ok(Self::Plain(socket)) };
-        let connector = TlsConnector::from(tls.0.current().client);
+        let connector = TlsConnector::from(tls.roles.current().client);
         let stream = match connector.connect(server_name(host)?, socket).await {
             Ok(stream) => Self::Tls(Box::new(stream.into())),
-            Err(error) => return Err(tls_failed(&error)),
+            Err(error) => return Err(tls_failed(&error, tls.settings)),
         };
         // The subject of a certificate says which host it is for to clients, and not among servers.
-        if stream.certifies(host)? { Ok(stream) } else { Err(format!("TLS: {OF_ANOTHER}: {FOR_HOST}")) }
+        if stream.certifies(host)? {
+            Ok(stream)
+        } else {
+            Err(format!("TLS: {OF_ANOTHER}: {}", for_host(tls.settings)))
+        }
     }
 
     /// Begins TLS, if there is any, on a socket that was accepted.
-    pub(super) async fn from(socket: TcpStream, tls: Option<&PeerTls>) -> Result<Self, String> {
+    pub(crate) async fn from(socket: TcpStream, tls: Option<&PeerTls>) -> Result<Self, String> {
         let Some(tls) = tls else { return Ok(Self::Plain(socket)) };
-        match TlsAcceptor::from(tls.0.current().server).accept(socket).await {
+        match TlsAcceptor::from(tls.roles.current().server).accept(socket).await {
             Ok(stream) => Ok(Self::Tls(Box::new(stream.into()))),
-            Err(error) => Err(tls_failed(&error)),
+            Err(error) => Err(tls_failed(&error, tls.settings)),
         }
     }
 
@@ -148,7 +179,7 @@ impl Stream {
     }
 
     /// Whether the other side has shown a certificate for this host.
-    pub(super) fn certifies(&self, host: &str) -> Result<bool, String> {
+    pub(crate) fn certifies(&self, host: &str) -> Result<bool, String> {
         let Self::Tls(stream) = self else { return Ok(false) };
         let (_, session) = stream.get_ref();
         let Some(certificate) = session.peer_certificates().and_then(|chain| chain.first()) else {
@@ -180,14 +211,17 @@ pub(super) async fn check_tls(socket: &TcpStream, is_expected: bool) -> Result<(
 
 /// What is wrong with a certificate that does not name the host, and what to do.
 const OF_ANOTHER: &str = "its certificate is for another host";
-const FOR_HOST: &str =
-    "its certificate must be for the host that stands in servers, as a subject alternative name";
+fn for_host(TlsSettings { list, .. }: TlsSettings) -> String {
+    format!("its certificate must be for the host that stands in {list}, as a subject alternative name")
+}
 
 /// Why TLS did not come about, and what to do.
-fn tls_failed(error: &io::Error) -> String {
+fn tls_failed(error: &io::Error, settings: TlsSettings) -> String {
     use rustls::{AlertDescription as Alert, CertificateError, Error};
+    let TlsSettings { prefix, .. } = settings;
+    let way_out = format!("set {prefix}-certificate and {prefix}-authority on all servers");
     let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<Error>()) else {
-        return format!("TLS: {error}: has the other server TLS too? {TLS_WAY_OUT}");
+        return format!("TLS: {error}: has the other server TLS too? {way_out}");
     };
     let way_out = match error {
         // The signature is wrong where another authority has the same name.
@@ -195,17 +229,17 @@ fn tls_failed(error: &io::Error) -> String {
             if *error == Error::InvalidCertificate(CertificateError::UnknownIssuer)
                 || stoa_keys::is_wrongly_signed(error) =>
         {
-            "all servers need certificates from the authority in peer-tls-authority".to_owned()
+            format!("all servers need certificates from the authority in {prefix}-authority")
         }
         Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => FOR_HOST.to_owned(),
+        ) => for_host(settings),
         Error::InvalidCertificate(
             CertificateError::UnknownRevocationStatus
             | CertificateError::ExpiredRevocationList
             | CertificateError::ExpiredRevocationListContext { .. },
-        ) => "peer-tls-revoked takes a list of each authority, and newer ones in time".to_owned(),
-        Error::InvalidCertificate(_) => "look at its peer-tls-certificate".to_owned(),
+        ) => format!("{prefix}-revoked takes a list of each authority, and newer ones in time"),
+        Error::InvalidCertificate(_) => format!("look at its {prefix}-certificate"),
         Error::AlertReceived(
             Alert::UnknownCA
             | Alert::BadCertificate
@@ -213,9 +247,9 @@ fn tls_failed(error: &io::Error) -> String {
             | Alert::CertificateExpired
             | Alert::CertificateRevoked
             | Alert::DecryptError,
-        ) => "see peer-tls-certificate here, and peer-tls-authority and peer-tls-revoked there".to_owned(),
-        Error::InvalidMessage(_) => format!("has the other server TLS too? {TLS_WAY_OUT}"),
-        _ => "see the settings peer-tls-certificate and peer-tls-authority of both".to_owned(),
+        ) => format!("see {prefix}-certificate here, and {prefix}-authority and {prefix}-revoked there"),
+        Error::InvalidMessage(_) => format!("has the other server TLS too? {way_out}"),
+        _ => format!("see the settings {prefix}-certificate and {prefix}-authority of both"),
     };
     format!("TLS: {}: {way_out}", stoa_keys::why(error))
 }
@@ -226,7 +260,7 @@ fn server_name(host: &str) -> Result<ServerName<'static>, String> {
 }
 
 /// Opens a socket to a member: its name is looked up now, its addresses are tried in turn.
-pub(super) async fn open(address: &PeerAddress) -> Result<TcpStream, String> {
+pub(crate) async fn open(address: &PeerAddress) -> Result<TcpStream, String> {
     let mut last = None;
     for candidate in resolve(&address.host, address.port).await? {
         match tokio::time::timeout(CONNECT_PATIENCE, TcpStream::connect(candidate)).await {
@@ -249,7 +283,7 @@ pub(super) async fn open(address: &PeerAddress) -> Result<TcpStream, String> {
 }
 
 /// Sets what all sockets between servers have in common.
-pub(super) fn prepare(socket: &TcpStream) {
+pub(crate) fn prepare(socket: &TcpStream) {
     // All of these only tell the worse cases apart sooner; without them the pings do.
     let _ = socket.set_nodelay(true);
     let keepalive =

@@ -66,7 +66,6 @@ impl Files {
     }
 
     /// Those for other sites.
-    #[expect(dead_code, reason = "no server connects to another site yet")]
     pub(crate) fn of_sites(settings: &Settings) -> Option<Self> {
         settings.own_site()?;
         Some(Self {
