@@ -33,16 +33,18 @@ impl EnsembleSettings<'_> {
         self.check_tls()?;
         self.check_times()?;
         self.check_ttl()?;
-        let warning = self.complete_client_tls()?;
+        self.check_sites()?;
+        let vain = self.site_settings_in_vain();
+        let warnings = self.complete_client_tls()?.into_iter().chain(vain);
         if self.settings.servers.is_empty() {
             let alone = "server-id has no effect: there are no servers, so that this one stands alone";
             let alone = self.settings.server_id.map(|_| alone.to_owned());
-            return Ok(warning.into_iter().chain(alone).collect());
+            return Ok(warnings.chain(alone).collect());
         }
         self.check_servers()?;
         self.find_id()?;
         self.take_client_address()?;
-        Ok(warning.into_iter().chain(self.warnings()).collect())
+        Ok(warnings.chain(self.warnings()).collect())
     }
 
     pub(super) fn place(&self, key: &str) -> &Place {

@@ -132,7 +132,7 @@ fn parse_client(text: &str) -> Option<(Option<String>, u16)> {
 }
 
 /// The host, without the brackets of an IPv6 address, and what comes after its colon.
-fn split_host(text: &str) -> Option<(String, &str)> {
+pub(super) fn split_host(text: &str) -> Option<(String, &str)> {
     if let Some(bracketed) = text.strip_prefix('[') {
         let (host, rest) = bracketed.split_once("]:")?;
         host.parse::<Ipv6Addr>().ok()?;
@@ -146,7 +146,7 @@ fn split_host(text: &str) -> Option<(String, &str)> {
 }
 
 /// Nobody can connect to port 0.
-fn parse_port(text: &str) -> Option<u16> {
+pub(super) fn parse_port(text: &str) -> Option<u16> {
     digits(text)?.parse().ok().filter(|port| *port != 0)
 }
 
@@ -155,7 +155,7 @@ fn digits(text: &str) -> Option<&str> {
 }
 
 /// A host, in brackets if it has colons.
-struct Host<'a>(&'a str);
+pub(super) struct Host<'a>(pub(super) &'a str);
 impl fmt::Display for Host<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.contains(':') { write!(f, "[{}]", self.0) } else { f.write_str(self.0) }

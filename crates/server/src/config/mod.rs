@@ -16,6 +16,7 @@ mod partitions;
 mod properties;
 mod reading;
 mod settings;
+mod site;
 mod toml_file;
 mod zoo;
 
@@ -30,3 +31,4 @@ pub use load::{Loaded, Origin, ReadFile, of_file};
 pub use member::{Member, MemberRole};
 pub use partitions::{PARTITIONS_MAX, Partitions};
 pub use settings::{SETTINGS, Setting, Settings};
+pub use site::SiteAddresses;

@@ -12,6 +12,7 @@ use super::kind::{
 use super::member::{Member, Members, ServerId};
 use super::partitions::{PartitionCount, Partitions};
 use super::reading::Reading;
+use super::site::{SiteAddresses, SiteList, SiteName};
 use stoa_core::DigestAlgorithm;
 
 use crate::words::Word;
@@ -226,6 +227,22 @@ settings! {
     peer_tls_revoked: Option<PathBuf> = "peer-tls-revoked" "STOA_PEER_TLS_REVOKED" Maybe<File>, "", zoo [];
     /// Whether changed files of certificates for servers count without a restart; they are looked at every ten seconds, and on the signal HUP.
     peer_tls_reload: bool = "peer-tls-reload" "STOA_PEER_TLS_RELOAD" Flag, "true", zoo ["sslQuorumReloadCertFiles" Reading::Strict];
+    /// The site, one of several ensembles with one tree, that this server belongs to, one of those in `sites`; without it there are no other sites.
+    site: Option<String> = "site" "STOA_SITE" Maybe<SiteName>, "", zoo [];
+    /// All sites, this one among them, each as `NAME=HOST:PORT[|HOST:PORT...]`, with where its servers listen for other sites; the first one is the hub. It is the same on all servers, but for addresses, which are those at which this server reaches the others.
+    sites: Vec<SiteAddresses> = "sites" "STOA_SITES" SiteList, "", zoo [];
+    /// The port for the leaders of other sites, which servers of the hub need; 0 is none.
+    site_port: u16 = "site-port" "STOA_SITE_PORT" Port, "0", zoo [];
+    /// The address to listen on at `site-port`; by default that of `bind`.
+    site_bind: Option<IpAddr> = "site-bind" "STOA_SITE_BIND" Maybe<Address>, "", zoo [];
+    /// This server's certificate for TLS between sites, for a host that `sites` has of its own site, with those that lead to the authority: a file in PEM.
+    site_tls_certificate: Option<PathBuf> = "site-tls-certificate" "STOA_SITE_TLS_CERTIFICATE" Maybe<File>, "", zoo [];
+    /// The private key of that certificate in PEM, where it has a file of its own.
+    site_tls_key: Option<PathBuf> = "site-tls-key" "STOA_SITE_TLS_KEY" Maybe<File>, "", zoo [];
+    /// The certificates of the authority that must have signed those of other sites' servers: a file in PEM.
+    site_tls_authority: Option<PathBuf> = "site-tls-authority" "STOA_SITE_TLS_AUTHORITY" Maybe<File>, "", zoo [];
+    /// A file in PEM with the lists of certificates that the authority of the sites has revoked.
+    site_tls_revoked: Option<PathBuf> = "site-tls-revoked" "STOA_SITE_TLS_REVOKED" Maybe<File>, "", zoo [];
     /// How often a leader lets the other servers hear of it.
     heartbeat: Duration = "heartbeat" "STOA_HEARTBEAT" Time, "100ms", zoo [];
     /// How long the servers hear nothing of a leader before they elect another; at least four heartbeats.

@@ -65,6 +65,19 @@ impl Files {
         })
     }
 
+    /// Those for other sites.
+    #[expect(dead_code, reason = "no server connects to another site yet")]
+    pub(crate) fn of_sites(settings: &Settings) -> Option<Self> {
+        settings.own_site()?;
+        Some(Self {
+            certificate: settings.site_tls_certificate.clone()?,
+            key: settings.site_tls_key.clone(),
+            authority: settings.site_tls_authority.clone(),
+            revoked: settings.site_tls_revoked.clone(),
+            ..Self::default()
+        })
+    }
+
     fn all(&self) -> impl Iterator<Item = &PathBuf> {
         [Some(&self.certificate), self.key.as_ref(), self.authority.as_ref(), self.revoked.as_ref()]
             .into_iter()
