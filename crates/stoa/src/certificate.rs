@@ -29,6 +29,10 @@ const AUTHORITY_DAYS: u32 = 3650;
 /// What every server is called.
 const OWN_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
+/// What the files of a server are, by the ends of the settings that name them.
+pub(crate) const SERVER_FILES: [(&str, &str); 3] =
+    [("certificate", "server.pem"), ("key", "server-key.pem"), ("authority", "authority.pem")];
+
 /// For a first trial, and for tests: the authority's key stays in the folder, and nothing is ever revoked. An authority
 /// that is in the folder already is used again; to use it in another folder, copy authority.pem and authority-key.pem
 /// there. Nothing else that is in the folder is touched, and nothing is made when a file of its name is there.
@@ -99,6 +103,15 @@ pub(crate) fn run(args: &CertificateArgs) -> Result<()> {
     write!(io::stdout(), "{said}").context("cannot print")
 }
 
+/// Makes the files for servers on this machine, where they are not in the folder already.
+pub(crate) fn make_for_this_machine(folder: &Path) -> Result<()> {
+    if Files::of(folder, "server").exist() == [true; 2] {
+        return Ok(());
+    }
+    let (names, client) = (Vec::new(), None);
+    make(&CertificateArgs { to: folder.to_owned(), names, client, days: AUTHORITY_DAYS }).map(drop)
+}
+
 /// Makes the files, and says what was made.
 fn make(args: &CertificateArgs) -> Result<String> {
     let folder = &args.to;
@@ -141,9 +154,7 @@ fn make(args: &CertificateArgs) -> Result<String> {
 
 /// The settings that begin like this, for the files of a server.
 fn settings(said: &mut String, folder: &Path, beginning: &str) {
-    for (end, file) in
-        [("certificate", "server.pem"), ("key", "server-key.pem"), ("authority", "authority.pem")]
-    {
+    for (end, file) in SERVER_FILES {
         line(said, &format!("{beginning}-{end} = {:?}", folder.join(file).display().to_string()));
     }
 }

@@ -196,6 +196,55 @@ fn of_three_servers_one_may_die() {
 }
 
 #[test]
+fn sites_are_ensembles_with_links_that_can_be_cut() {
+    let temporary = TempDir::new().unwrap();
+    let (data, distances) = (temporary.path().join("data"), temporary.path().join("distances"));
+    fs::write(&distances, "# there and back\nfrankfurt virginia 20\n").unwrap();
+    let [data, distances] = [&data, &distances].map(|path| path.to_str().unwrap());
+    let sites = ["--sites", "virginia,california,frankfurt", "--round-trips", distances, "--data-dir", data];
+    let mut dev = Dev::start(temporary.path(), &sites);
+    dev.wait_for("All 3 servers of 3 sites are ready.");
+    let addresses: Vec<String> =
+        ["  connect   virginia (the hub) ", "california (62 ms to", "frankfurt (20 ms to"]
+            .map(|beginning| dev.wait_for(beginning).rsplit(' ').next().unwrap().to_owned())
+            .into();
+    // Each keeps its own data.
+    for (address, site) in addresses.iter().zip(["virginia", "california", "frankfurt"]) {
+        assert!(word(address, "srvr").contains("Mode: "), "{site}");
+        assert!(Path::new(data).join(site).join("peer-ports").is_file(), "{site}");
+    }
+    for typed in ["cut frankfurt", "status"] {
+        dev.type_line(typed);
+    }
+    for line in [
+        "* | frankfurt is cut off from the hub; heal frankfurt ends that",
+        "* | virginia (the hub)",
+        "* |   server 1: ready, 127.0.0.1:",
+        "* | california (62 ms to the hub and back)",
+        "* |   server 2: ready, 127.0.0.1:",
+        "* | frankfurt (cut off from the hub)",
+        "* |   server 3: ready, 127.0.0.1:",
+    ] {
+        dev.wait_for(line);
+    }
+    dev.type_line("heal frankfurt");
+    dev.wait_for("* | frankfurt reaches the hub again");
+    dev.type_line("cut virginia");
+    dev.wait_for("* | cut takes the name of a site other than virginia");
+    dev.type_line("quit");
+    dev.wait_for("* | all servers have stopped");
+    assert_eq!(dev.exit_code(), Some(0));
+
+    let certificate = fs::read(Path::new(data).join("server.pem")).unwrap();
+    let mut again = Dev::start(temporary.path(), &sites);
+    again.wait_for("All 3 servers of 3 sites are ready.");
+    assert_eq!(fs::read(Path::new(data).join("server.pem")).unwrap(), certificate);
+    let error = Command::new(STOA).args(["dev", "--port", "0", "--data-dir", data]).output().unwrap().stderr;
+    let error = String::from_utf8(error).unwrap();
+    assert!(error.contains("has sites: take --sites virginia,california,frankfurt"), "{error}");
+}
+
+#[test]
 fn servers_have_the_partitions_that_were_asked_for() {
     let temporary = TempDir::new().unwrap();
     let data = temporary.path().join("data");

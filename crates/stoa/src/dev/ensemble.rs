@@ -1,4 +1,4 @@
-//! The servers together: what is shown of them, what is typed about them, and their end.
+//! The servers together, of one ensemble or of all sites: what is shown of them, what is typed about them, and their end.
 
 use std::io::{BufRead as _, IsTerminal as _};
 use std::process::ExitStatus;
@@ -11,10 +11,11 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, timeout};
 
 use super::ADDRESS;
-use super::plan::EnsemblePlan;
+use super::plan::DevPlan;
 use super::process::{Process, ProcessEvent};
 use super::screen::Screen;
-use super::typed::{HELP, Typed};
+use super::sites::Links;
+use super::typed::{Typed, help};
 use crate::failure::{Context as _, Failure, Result};
 
 /// A server stops within five seconds by itself; longer, and it hangs.
@@ -70,9 +71,11 @@ impl ServerState {
 }
 
 struct Ensemble {
-    plan: EnsemblePlan,
+    plan: DevPlan,
     is_temporary: bool,
-    secret: String,
+    /// Of each site.
+    secrets: Vec<String>,
+    links: Links,
     /// In the order of the plan.
     states: Vec<ServerState>,
     events: Sender<Event>,
@@ -83,7 +86,7 @@ struct Ensemble {
 }
 
 /// Starts all servers and looks after them until told to stop.
-pub(super) async fn run(plan: EnsemblePlan, is_temporary: bool) -> Result<()> {
+pub(super) async fn run(plan: DevPlan, is_temporary: bool) -> Result<()> {
     let listen = |kind| signal(kind).context("cannot listen to signals");
     let mut signals = (
         listen(SignalKind::interrupt())?,
@@ -93,11 +96,13 @@ pub(super) async fn run(plan: EnsemblePlan, is_temporary: bool) -> Result<()> {
     );
     let (events, mut receiver) = channel(EVENTS_MAX);
     read_lines(events.clone());
+    let links = Links::open(&plan).await?;
     let mut ensemble = Ensemble {
         states: plan.servers.iter().map(|_| ServerState::Down("not started".to_owned())).collect(),
+        secrets: (0..plan.sites.len().max(1)).map(|_| random_secret()).collect::<Result<_>>()?,
         plan,
         is_temporary,
-        secret: random_secret()?,
+        links,
         events,
         screen: Screen::new(),
         is_announced: false,
@@ -179,8 +184,9 @@ impl Ensemble {
     }
 
     fn start(&mut self, index: usize) -> Result<()> {
-        let process =
-            Process::start(&self.plan, &self.plan.servers[index], &self.secret, self.events.clone())?;
+        let server = &self.plan.servers[index];
+        let secret = &self.secrets[server.site];
+        let process = Process::start(&self.plan, server, secret, self.events.clone())?;
         self.states[index] = ServerState::Starting(process);
         Ok(())
     }
@@ -198,7 +204,7 @@ impl Ensemble {
 
     fn announce(&self) {
         let program = std::env::args().next().unwrap_or_else(|| "stoa".to_owned());
-        let servers = self.plan.connection_string();
+        let servers = self.plan.connection_string(0);
         let count = self.states.len();
         let admin: Vec<String> = self
             .plan
@@ -210,20 +216,46 @@ impl Ensemble {
         let admin = if admin.is_empty() { "off: the ports are taken".to_owned() } else { admin.join(" ") };
         let folder = self.plan.folder.display();
         let fate = if self.is_temporary { "removed at the end; --data-dir keeps it" } else { "kept" };
-        let ready = if count == 1 {
-            "The server is ready".to_owned()
-        } else {
-            format!("All {count} servers are ready")
+        let ready = match (count, self.plan.sites.len()) {
+            (1, _) => "The server is ready".to_owned(),
+            (_, 0 | 1) => format!("All {count} servers are ready"),
+            (_, sites) => format!("All {count} servers of {sites} sites are ready"),
+        };
+        let connect = self.connection_strings();
+        let what = match &self.plan.sites[..] {
+            [_, .., last] => format!("cut {0}, then status, then heal {0}", last.name),
+            _ => format!("kill {count}, then status, then start {count}"),
         };
         self.screen.block(&format!(
             "{ready}.\n\n\
-             connect   {servers}\n\
+             connect   {connect}\n\
              shell     {program} shell --server {servers}\n\
              admin     {admin}\n\
              data      {folder} ({fate})\n\
-             try       kill {count}, then status, then start {count} (type it here; help lists the words)\n\
+             try       {what} (type it here; help lists the words)\n\
              stop      Ctrl-C"
         ));
+    }
+
+    /// What clients connect to: that of each site on a line.
+    fn connection_strings(&self) -> String {
+        let sites = 0..self.plan.sites.len();
+        let names: Vec<String> = sites.clone().map(|site| self.site(site)).collect();
+        let width = names.iter().map(String::len).max().unwrap_or_default();
+        let line = |site: usize| format!("{:width$}  {}", names[site], self.plan.connection_string(site));
+        let lines: Vec<String> = sites.map(line).collect();
+        if lines.is_empty() { self.plan.connection_string(0) } else { lines.join("\n          ") }
+    }
+
+    /// What there is to say of a site.
+    fn site(&self, index: usize) -> String {
+        let site = &self.plan.sites[index];
+        let link = match index {
+            0 => "the hub".to_owned(),
+            _ if self.links.is_cut(index) => "cut off from the hub".to_owned(),
+            _ => format!("{} ms to the hub and back", site.round_trip.as_millis()),
+        };
+        format!("{} ({link})", site.name)
     }
 
     fn ended(&mut self, index: usize, status: std::io::Result<ExitStatus>) {
@@ -245,12 +277,15 @@ impl Ensemble {
 
     fn typed(&mut self, line: &str) {
         let count = u8::try_from(self.states.len()).unwrap_or(u8::MAX);
-        match Typed::parse(line, count) {
+        let sites: Vec<&str> = self.plan.sites.iter().map(|site| site.name.as_str()).collect();
+        match Typed::parse(line, count, &sites) {
             Ok(Typed::Kill(id)) => self.tell(id, Process::kill),
             Ok(Typed::Stop(id)) => self.tell(id, Process::stop),
             Ok(Typed::Start(id)) => self.start_again(id),
+            Ok(Typed::Cut(site)) => self.cut(site),
+            Ok(Typed::Heal(site)) => self.heal(site),
             Ok(Typed::Status) => self.ask_modes(),
-            Ok(Typed::Help) => self.screen.say(HELP),
+            Ok(Typed::Help) => self.screen.say(&help(!self.plan.sites.is_empty())),
             Ok(Typed::Quit) => self.end(),
             Ok(Typed::Nothing) => {}
             Err(problem) => self.screen.say(&problem),
@@ -286,6 +321,24 @@ impl Ensemble {
         }
     }
 
+    fn cut(&mut self, site: usize) {
+        let name = &self.plan.sites[site].name;
+        if self.links.is_cut(site) {
+            return self.screen.say(&format!("{name} is cut off already; heal {name} ends that"));
+        }
+        self.links.cut(site);
+        self.screen.say(&format!("{name} is cut off from the hub; heal {name} ends that"));
+    }
+
+    fn heal(&mut self, site: usize) {
+        let name = &self.plan.sites[site].name;
+        if !self.links.is_cut(site) {
+            return self.screen.say(&format!("{name} is not cut off; cut {name} does that"));
+        }
+        self.links.heal(site);
+        self.screen.say(&format!("{name} reaches the hub again"));
+    }
+
     /// Asks every server that is ready what it is; the answers come as an event.
     fn ask_modes(&self) {
         let ports: Vec<Option<u16>> = std::iter::zip(&self.plan.servers, &self.states)
@@ -307,8 +360,13 @@ impl Ensemble {
     }
 
     fn status(&self, modes: &[Option<String>]) {
+        let mut said_of = None;
         for ((server, state), mode) in self.plan.servers.iter().zip(&self.states).zip(modes) {
-            let mut line = format!("server {}: {}", server.id, state.name());
+            if !self.plan.sites.is_empty() && said_of.replace(server.site) != Some(server.site) {
+                self.screen.say(&self.site(server.site));
+            }
+            let indent = if self.plan.sites.is_empty() { "" } else { "  " };
+            let mut line = format!("{indent}server {}: {}", server.id, state.name());
             if let Some(process) = state.process() {
                 line += &format!(", {ADDRESS}:{}, process {}", server.port, process.pid);
             }

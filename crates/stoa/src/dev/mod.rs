@@ -1,10 +1,11 @@
-//! `stoa dev`: an ensemble in one terminal, for people who try Stoa out. Its servers are processes of
-//! their own, so that one can be killed and the others be watched.
+//! `stoa dev`: an ensemble in one terminal, or one for each of several sites, for people who try Stoa out. Servers are
+//! processes of their own, so that one can be killed and the others be watched.
 
 mod ensemble;
 mod plan;
 mod process;
 mod screen;
+mod sites;
 mod typed;
 
 use std::net::Ipv4Addr;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use tempfile::TempDir;
 
+use crate::certificate;
 use crate::failure::{Context as _, Result};
 
 pub(crate) use process::end_with;
@@ -23,11 +25,18 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// What to start.
 #[derive(Debug, Args)]
 pub(crate) struct DevArgs {
-    /// How many servers
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9), value_name = "N")]
-    servers: u8,
+    /// How many servers; 3 unless it is said, with --sites as many of each, and 1 unless it is said
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=9), value_name = "N")]
+    servers: Option<u8>,
+    /// Several ensembles with one tree, as if each was in a data centre of its own; the first one is the hub
+    #[arg(long, value_delimiter = ',', value_parser = sites::site_name, value_name = "NAME,NAME...")]
+    sites: Vec<String>,
+    /// How far sites are from each other, a line for two of them: SITE SITE MILLISECONDS, there and back; `#` begins a
+    /// remark
+    #[arg(long, requires = "sites", value_name = "FILE")]
+    round_trips: Option<PathBuf>,
     /// How many partitions each server has, when they are made; 1 unless it is said
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=64), value_name = "N")]
+    #[arg(long, conflicts_with = "sites", value_parser = clap::value_parser!(u8).range(1..=64), value_name = "N")]
     partitions: Option<u8>,
     /// The first server's port for clients, the others have the ones behind it; 0 lets the system choose
     #[arg(long, default_value_t = 2181)]
@@ -75,8 +84,13 @@ impl Folder {
 
 /// Runs an ensemble until it is told to stop.
 pub(crate) fn run(args: &DevArgs) -> Result<()> {
+    let sites = sites::make(&args.sites, args.round_trips.as_deref())?;
     let folder = Folder::open(args)?;
-    let mut plan = plan::make(args.servers, args.port, folder.path())?;
+    let count = args.servers.unwrap_or(if sites.is_empty() { 3 } else { 1 });
+    let mut plan = plan::make(count, args.port, folder.path(), sites)?;
+    if !plan.sites.is_empty() {
+        certificate::make_for_this_machine(folder.path())?;
+    }
     plan.partitions = args.partitions;
     // The system tells children of the end of the thread that started them, not of its process: this
     // thread starts them all, and stays until the end.

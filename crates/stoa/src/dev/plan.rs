@@ -1,10 +1,13 @@
 //! Which server has which ports and folder.
+//!
+//! There is one ensemble, or one for each site. Servers are numbered through all of them.
 
 use std::io;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use super::ADDRESS;
+use super::sites::SitePlan;
 use crate::failure::{Context as _, Failure, Result};
 
 /// The file that keeps the peer ports between starts, one line a server: an ensemble finds itself again.
@@ -13,11 +16,21 @@ const PEER_PORTS: &str = "peer-ports";
 const PEER_PORTS_ABOVE: u16 = 10_000;
 /// The admin port of the first server, as that of a server alone.
 const ADMIN_PORT: u16 = 8080;
+/// The ports for other sites are so far above those for clients, where they are free.
+const SITE_PORTS_ABOVE: u16 = 20_000;
+/// The largest id that a server can have where there are TTL znodes.
+const SERVERS_MAX: u16 = 254;
+/// The file that keeps the names of the sites between starts, one a line: they count by their order. No site is called
+/// so.
+const SITES: &str = "sites.txt";
 
 /// Everything that is decided before the first server is started.
-pub(super) struct EnsemblePlan {
+pub(super) struct DevPlan {
     pub(super) folder: PathBuf,
+    /// All servers, in the order of their ids, which begin with 1, and of their sites.
     pub(super) servers: Vec<ServerPlan>,
+    /// The hub first; none where there is one ensemble and nothing else.
+    pub(super) sites: Vec<SitePlan>,
     /// How many partitions they are told to have, if they are.
     pub(super) partitions: Option<u8>,
 }
@@ -26,41 +39,105 @@ pub(super) struct EnsemblePlan {
 #[derive(Clone, Debug)]
 pub(super) struct ServerPlan {
     pub(super) id: u8,
+    /// Which of the sites it belongs to; 0 where there are none.
+    pub(super) site: usize,
     pub(super) folder: PathBuf,
     pub(super) port: u16,
     pub(super) peer_port: u16,
     /// 0 if the port was taken.
     pub(super) admin_port: u16,
+    /// Where it listens for other sites; 0 where there are none.
+    pub(super) site_port: u16,
 }
 
-impl EnsemblePlan {
-    /// The setting `servers`.
-    pub(super) fn servers(&self) -> String {
+impl DevPlan {
+    /// The servers of a site, or all where there are none.
+    pub(super) fn servers_of(&self, site: usize) -> impl Iterator<Item = &ServerPlan> {
+        self.servers.iter().filter(move |server| server.site == site)
+    }
+
+    /// The setting `servers` of a site.
+    pub(super) fn servers(&self, site: usize) -> String {
         let line = |server: &ServerPlan| {
             format!("{}={ADDRESS}:{};{ADDRESS}:{}", server.id, server.peer_port, server.port)
         };
-        self.servers.iter().map(line).collect::<Vec<_>>().join(",")
+        self.servers_of(site).map(line).collect::<Vec<_>>().join(",")
     }
 
-    /// What clients connect to.
-    pub(super) fn connection_string(&self) -> String {
+    /// What clients of a site connect to.
+    pub(super) fn connection_string(&self, site: usize) -> String {
         let address = |server: &ServerPlan| format!("{ADDRESS}:{}", server.port);
-        self.servers.iter().map(address).collect::<Vec<_>>().join(",")
+        self.servers_of(site).map(address).collect::<Vec<_>>().join(",")
+    }
+
+    /// The setting `sites` of the servers of a site: from elsewhere the hub is reached through its proxies.
+    pub(super) fn sites(&self, of: usize) -> String {
+        let addresses = |(index, site): (usize, &SitePlan)| {
+            let ports: Vec<u16> = match (index, of) {
+                (0, 1..) => self.sites[of].proxies.clone(),
+                _ => self.servers_of(index).map(|server| server.site_port).collect(),
+            };
+            let ports: Vec<String> = ports.iter().map(|port| format!("{ADDRESS}:{port}")).collect();
+            format!("{}={}", site.name, ports.join("|"))
+        };
+        self.sites.iter().enumerate().map(addresses).collect::<Vec<_>>().join(",")
     }
 }
 
-/// Finds ports for an ensemble. `first_port` is that of the first server for clients.
-pub(super) fn make(count: u8, first_port: u16, folder: &Path) -> Result<EnsemblePlan> {
+/// Finds ports for an ensemble of so many servers, or for so many of each site. `first_port` is that of the first server
+/// for clients.
+pub(super) fn make(count: u8, first_port: u16, folder: &Path, mut sites: Vec<SitePlan>) -> Result<DevPlan> {
+    let total = u16::from(count) * u16::try_from(sites.len().max(1)).unwrap_or(u16::MAX);
+    let total =
+        u8::try_from(total).ok().filter(|total| u16::from(*total) <= SERVERS_MAX).ok_or_else(|| {
+            Failure::usage(format!("{total} servers are more than the {SERVERS_MAX} that can have an id"))
+        })?;
+    keep_sites(&sites, folder)?;
     // Held until all are chosen, so that no port is chosen twice.
     let mut held = Vec::new();
-    let ports = client_ports(count, first_port, &mut held)?;
-    let peer_ports = peer_ports(&ports, folder, &mut held)?;
-    let servers = (1..=count).zip(ports.iter().zip(peer_ports)).map(|(id, (&port, peer_port))| {
-        let admin_port = ADMIN_PORT + u16::from(id) - 1;
-        let admin_port = hold(admin_port, &mut held).map_or(0, |()| admin_port);
-        ServerPlan { id, folder: folder.join(id.to_string()), port, peer_port, admin_port }
-    });
-    Ok(EnsemblePlan { folder: folder.to_owned(), servers: servers.collect(), partitions: None })
+    let ports = client_ports(total, first_port, &mut held)?;
+    let mut servers = Vec::new();
+    for (site, ports) in ports.chunks(usize::from(count)).enumerate() {
+        let folder = sites.get(site).map_or_else(|| folder.to_owned(), |site| folder.join(&site.name));
+        std::fs::create_dir_all(&folder).context(format!("cannot make the folder {}", folder.display()))?;
+        for (&port, peer_port) in ports.iter().zip(peer_ports(ports, &folder, &mut held)?) {
+            let id = u8::try_from(servers.len() + 1).expect("there are no more than there are ids");
+            let folder = folder.join(id.to_string());
+            let admin_port = ADMIN_PORT + u16::from(id) - 1;
+            let admin_port = hold(admin_port, &mut held).map_or(0, |()| admin_port);
+            let site_port = if sites.is_empty() { 0 } else { above(SITE_PORTS_ABOVE, port, &mut held)? };
+            servers.push(ServerPlan { id, site, folder, port, peer_port, admin_port, site_port });
+        }
+    }
+    for site in sites.iter_mut().skip(1) {
+        site.proxies = (0..count).map(|_| any(&mut held)).collect::<Result<_>>()?;
+    }
+    Ok(DevPlan { folder: folder.to_owned(), servers, sites, partitions: None })
+}
+
+/// Sees to it that a folder has the same sites at each start, or none.
+fn keep_sites(sites: &[SitePlan], folder: &Path) -> Result<()> {
+    let (file, shown) = (folder.join(SITES), folder.display());
+    let names = sites.iter().map(|site| format!("{}\n", site.name)).collect::<String>();
+    match std::fs::read_to_string(&file) {
+        Ok(kept) if kept == names => Ok(()),
+        Ok(kept) => {
+            let kept = kept.lines().collect::<Vec<_>>().join(",");
+            Err(Failure::usage(format!("{shown} has sites: take --sites {kept}, or another --data-dir")))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if sites.is_empty() {
+                return Ok(());
+            }
+            if folder.join(PEER_PORTS).is_file() {
+                return Err(Failure::usage(format!(
+                    "{shown} has an ensemble without sites: leave --sites out, or take another --data-dir"
+                )));
+            }
+            std::fs::write(&file, names).context(format!("cannot write {}", file.display()))
+        }
+        Err(error) => Err(Failure::failed(format!("cannot read {}: {error}", file.display()))),
+    }
 }
 
 fn client_ports(count: u8, first: u16, held: &mut Vec<TcpListener>) -> Result<Vec<u16>> {
@@ -105,7 +182,8 @@ fn peer_ports(ports: &[u16], folder: &Path, held: &mut Vec<TcpListener>) -> Resu
             Ok(kept)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let chosen: Vec<u16> = ports.iter().map(|&port| beside(port, held)).collect::<Result<_>>()?;
+            let chosen: Vec<u16> =
+                ports.iter().map(|&port| above(PEER_PORTS_ABOVE, port, held)).collect::<Result<_>>()?;
             let text: String = chosen.iter().map(|port| format!("{port}\n")).collect();
             std::fs::write(&file, text).context(format!("cannot write {name}"))?;
             Ok(chosen)
@@ -114,9 +192,9 @@ fn peer_ports(ports: &[u16], folder: &Path, held: &mut Vec<TcpListener>) -> Resu
     }
 }
 
-/// The peer port that belongs to a port for clients, or any other if that is taken.
-fn beside(port: u16, held: &mut Vec<TcpListener>) -> Result<u16> {
-    match port.checked_add(PEER_PORTS_ABOVE) {
+/// The port so far above one for clients, or any other if that is taken.
+fn above(distance: u16, port: u16, held: &mut Vec<TcpListener>) -> Result<u16> {
+    match port.checked_add(distance) {
         Some(port) if hold(port, held).is_ok() => Ok(port),
         _ => any(held),
     }
@@ -135,26 +213,28 @@ fn hold(port: u16, held: &mut Vec<TcpListener>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn ports_are_free_distinct_and_found_again() {
         let folder = tempfile::tempdir().unwrap();
-        let first = make(3, 0, folder.path()).unwrap();
+        let first = make(3, 0, folder.path(), Vec::new()).unwrap();
         let mut ports: Vec<u16> =
             first.servers.iter().flat_map(|server| [server.port, server.peer_port]).collect();
         ports.sort_unstable();
         ports.dedup();
         assert_eq!(ports.len(), 6);
         assert_eq!(first.servers[2].folder, folder.path().join("3"));
-        let again = make(3, 0, folder.path()).unwrap();
+        let again = make(3, 0, folder.path(), Vec::new()).unwrap();
         for (one, other) in first.servers.iter().zip(&again.servers) {
             assert_eq!(one.peer_port, other.peer_port);
         }
-        let error = make(2, 0, folder.path()).err().unwrap().to_string();
+        let error = make(2, 0, folder.path(), Vec::new()).err().unwrap().to_string();
         assert!(error.contains("has an ensemble of 3: take --servers 3"), "{error}");
         std::fs::write(folder.path().join(PEER_PORTS), "1\nx\n").unwrap();
-        assert!(make(2, 0, folder.path()).is_err());
+        assert!(make(2, 0, folder.path(), Vec::new()).is_err());
     }
 
     #[test]
@@ -162,26 +242,76 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let taken = TcpListener::bind((ADDRESS, 0)).unwrap();
         let port = taken.local_addr().unwrap().port();
-        let error = make(1, port, folder.path()).err().unwrap().to_string();
+        let error = make(1, port, folder.path(), Vec::new()).err().unwrap().to_string();
         assert!(error.starts_with(&format!("cannot listen on port {port}: ")), "{error}");
-        assert!(matches!(make(2, 65535, folder.path()), Err(Failure::Usage(_))));
+        assert!(matches!(make(2, 65535, folder.path(), Vec::new()), Err(Failure::Usage(_))));
         std::fs::write(folder.path().join(PEER_PORTS), format!("{port}\n")).unwrap();
-        let error = make(1, 0, folder.path()).err().unwrap().to_string();
+        let error = make(1, 0, folder.path(), Vec::new()).err().unwrap().to_string();
         assert!(error.starts_with(&format!("cannot listen on peer port {port}, kept in ")), "{error}");
+    }
+
+    fn two_sites() -> Vec<SitePlan> {
+        ["virginia", "frankfurt"].map(|name| SitePlan::new(name, Duration::from_millis(90))).into()
+    }
+
+    #[test]
+    fn each_site_is_an_ensemble_and_servers_are_numbered_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = make(2, 0, folder.path(), two_sites()).unwrap();
+        let places: Vec<(u8, usize)> = plan.servers.iter().map(|server| (server.id, server.site)).collect();
+        assert_eq!(places, [(1, 0), (2, 0), (3, 1), (4, 1)]);
+        assert_eq!(plan.servers[3].folder, folder.path().join("frankfurt/4"));
+        let of_servers = plan.servers.iter().flat_map(|it| [it.port, it.peer_port, it.site_port]);
+        let mut ports: Vec<u16> = of_servers.chain(plan.sites[1].proxies.clone()).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!((ports.len(), plan.sites[0].proxies.len()), (14, 0));
+        let again = make(2, 0, folder.path(), two_sites()).unwrap();
+        assert_eq!(again.servers[2].peer_port, plan.servers[2].peer_port);
+        assert!(make(9, 0, folder.path(), vec![two_sites()[0].clone(); 29]).is_err(), "there are 254 ids");
+    }
+
+    #[test]
+    fn a_folder_stays_with_its_sites() {
+        let folder = tempfile::tempdir().unwrap();
+        make(1, 0, folder.path(), two_sites()).unwrap();
+        let mut others = two_sites();
+        others.reverse();
+        for sites in [others, Vec::new()] {
+            let error = make(1, 0, folder.path(), sites).err().unwrap().to_string();
+            assert!(error.contains("has sites: take --sites virginia,frankfurt, or"), "{error}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        make(1, 0, folder.path(), Vec::new()).unwrap();
+        let error = make(1, 0, folder.path(), two_sites()).err().unwrap().to_string();
+        assert!(error.contains("an ensemble without sites: leave --sites out"), "{error}");
+    }
+
+    fn server(id: u8, site: usize) -> ServerPlan {
+        let port = 2180 + u16::from(id);
+        let (peer_port, site_port) = (port + PEER_PORTS_ABOVE, port + SITE_PORTS_ABOVE);
+        ServerPlan { id, site, folder: PathBuf::new(), port, peer_port, admin_port: 0, site_port }
+    }
+
+    fn plan(servers: Vec<ServerPlan>, sites: Vec<SitePlan>) -> DevPlan {
+        DevPlan { folder: PathBuf::new(), servers, sites, partitions: None }
     }
 
     #[test]
     fn servers_are_written_as_the_setting_takes_them() {
-        let server = |id| ServerPlan {
-            id,
-            folder: PathBuf::new(),
-            port: 2180 + u16::from(id),
-            peer_port: 12180 + u16::from(id),
-            admin_port: 0,
-        };
-        let plan =
-            EnsemblePlan { folder: PathBuf::new(), servers: vec![server(1), server(2)], partitions: None };
-        assert_eq!(plan.servers(), "1=127.0.0.1:12181;127.0.0.1:2181,2=127.0.0.1:12182;127.0.0.1:2182");
-        assert_eq!(plan.connection_string(), "127.0.0.1:2181,127.0.0.1:2182");
+        let plan = plan(vec![server(1, 0), server(2, 0), server(3, 1)], Vec::new());
+        assert_eq!(plan.servers(0), "1=127.0.0.1:12181;127.0.0.1:2181,2=127.0.0.1:12182;127.0.0.1:2182");
+        assert_eq!(plan.connection_string(0), "127.0.0.1:2181,127.0.0.1:2182");
+        assert_eq!(plan.servers(1), "3=127.0.0.1:12183;127.0.0.1:2183");
+    }
+
+    #[test]
+    fn the_hub_is_far_from_every_site_but_itself() {
+        let mut sites = two_sites();
+        sites[1].proxies = vec![4001, 4002];
+        let plan = plan(vec![server(1, 0), server(2, 0), server(3, 1)], sites);
+        let own = "frankfurt=127.0.0.1:22183";
+        assert_eq!(plan.sites(0), format!("virginia=127.0.0.1:22181|127.0.0.1:22182,{own}"));
+        assert_eq!(plan.sites(1), format!("virginia=127.0.0.1:4001|127.0.0.1:4002,{own}"));
     }
 }

@@ -9,7 +9,8 @@ use tokio::process::Command;
 use tokio::sync::mpsc::Sender;
 
 use super::ADDRESS;
-use super::plan::{EnsemblePlan, ServerPlan};
+use super::plan::{DevPlan, ServerPlan};
+use crate::certificate::SERVER_FILES;
 use crate::failure::{Context as _, Failure, Result};
 
 /// What a server says on its standard output when clients are served.
@@ -38,7 +39,7 @@ pub(super) struct Process {
 impl Process {
     /// Starts a server. What becomes of it is told to `events`, its end last.
     pub(super) fn start<E>(
-        plan: &EnsemblePlan,
+        plan: &DevPlan,
         server: &ServerPlan,
         secret: &str,
         events: Sender<E>,
@@ -80,13 +81,13 @@ impl Process {
     }
 }
 
-fn command(plan: &EnsemblePlan, server: &ServerPlan, secret: &str) -> Result<Command> {
+fn command(plan: &DevPlan, server: &ServerPlan, secret: &str) -> Result<Command> {
     let executable = std::env::current_exe().context("cannot find the executable of stoa")?;
     let mut command = Command::new(executable);
     command
         .arg("serve")
         .args(["--parent", &std::process::id().to_string()])
-        .args(["--servers", &plan.servers(), "--server-id", &server.id.to_string()])
+        .args(["--servers", &plan.servers(server.site), "--server-id", &server.id.to_string()])
         .args(["--bind", &ADDRESS.to_string(), "--peer-bind", &ADDRESS.to_string()])
         .args(["--admin-port", &server.admin_port.to_string(), "--words", "*"])
         .args(plan.partitions.map(|partitions| format!("--partitions={partitions}")))
@@ -98,6 +99,14 @@ fn command(plan: &EnsemblePlan, server: &ServerPlan, secret: &str) -> Result<Com
         .kill_on_drop(true)
         // Ctrl-C is for this process, which then stops them one and all.
         .process_group(0);
+    if let Some(site) = plan.sites.get(server.site) {
+        command
+            .args(["--site", &site.name, "--sites", &plan.sites(server.site)])
+            .args(["--site-port", &server.site_port.to_string()]);
+        for (end, file) in SERVER_FILES {
+            command.arg(format!("--site-tls-{end}")).arg(plan.folder.join(file));
+        }
+    }
     // What is set for another server must not come between these.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name != "STOA_LOG") {
         if name.as_encoded_bytes().starts_with(b"STOA_") {
