@@ -5,6 +5,8 @@
 in the suites. Server K has the client port P; the other two have ports of their own, which are kept in D
 over a restart, with everybody's data. This process becomes server K, so what a suite does to it, and what
 it prints, is that server's. The system ends the other two with it, however that happens.
+
+`launch.py site:K ...` does the same with three sites that are one server each, and have one tree; site 1 is the hub.
 """
 
 import contextlib
@@ -14,6 +16,7 @@ import os
 import pathlib
 import random
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -89,9 +92,28 @@ def option(words, name):
     return value
 
 
+def site_options(stoa, folder, hub_port):
+    """The options of each of three sites. Only the hub is connected to; its port is the first that is kept."""
+    keys = folder / "keys"
+    if not keys.exists():
+        made = subprocess.run([stoa, "certificate", "--to", keys, "--name", HOST], capture_output=True, text=True)
+        if made.returncode != 0:
+            raise SystemExit(f"launch.py: no certificates for sites: {made.stderr}")
+    sites = ",".join(f"site-{n}={HOST}:{hub_port}" for n in SERVERS)
+    tls = ["--site-tls-certificate", str(keys / "server.pem"), "--site-tls-key", str(keys / "server-key.pem")]
+    tls += ["--site-tls-authority", str(keys / "authority.pem"), "--site-bind", HOST]
+
+    def of(server):
+        port = ["--site-port", str(hub_port)] if server == SERVERS[0] else []
+        return ["--sites", sites, "--site", f"site-{server}", *tls, *port]
+
+    return of
+
+
 def main():
     number, *words = sys.argv[1:]
-    number = int(number)
+    are_sites = number.startswith("site:")
+    number = int(number.removeprefix("site:"))
     if number not in SERVERS:
         raise SystemExit(f"launch.py: the server to talk to is one of {SERVERS}, not {number}")
     port, folder = option(words, "--port"), pathlib.Path(option(words, "--data-dir"))
@@ -104,9 +126,13 @@ def main():
     client_ports = dict(zip(SERVERS, ports[len(SERVERS) :])) | {number: port}
     ensemble = ",".join(f"{n}={HOST}:{peer_ports[n]};{HOST}:{client_ports[n]}" for n in SERVERS)
 
+    of_site = site_options(words[0], folder, peer_ports[SERVERS[0]]) if are_sites else None
+
     def command(server):
-        own = ["--servers", ensemble, "--server-id", str(server), "--peer-bind", HOST]
-        return [*words, *own, *TIMES, "--data-dir", str(folder / str(server))]
+        own = ["--servers", ensemble, "--server-id", str(server), "--peer-bind", HOST, *TIMES]
+        if of_site is not None:
+            own = ["--port", str(client_ports[server]), *of_site(server)]
+        return [*words, *own, "--data-dir", str(folder / str(server))]
 
     # Who comes first is elected, more often than not: this one has to lead now and then, too.
     delay = random.choice((0, DELAY_SECONDS))

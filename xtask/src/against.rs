@@ -17,6 +17,8 @@ pub(crate) enum Against {
     ZooKeeper,
     /// The server with this number of an ensemble of three Stoa servers.
     Ensemble(u8),
+    /// One of three sites, each a server; the first is the hub.
+    Site(u8),
     /// The first server of an ensemble whose servers have so many partitions.
     Divided(u8),
 }
@@ -40,14 +42,19 @@ impl Against {
             (Some("1"), _) => Ok(Against::Ensemble(1)),
             (Some("2"), _) => Ok(Against::Ensemble(2)),
             (Some("3"), _) => Ok(Against::Ensemble(3)),
-            (Some(other), _) => Err(format!("`--through` takes 1, 2 or 3, not `{other}`")),
+            (Some("site:1"), _) => Ok(Against::Site(1)),
+            (Some("site:2"), _) => Ok(Against::Site(2)),
+            (Some("site:3"), _) => Ok(Against::Site(3)),
+            (Some(other), _) => {
+                Err(format!("`--through` takes 1, 2 or 3, or site:1, site:2 or site:3, not `{other}`"))
+            }
         }
     }
 
     /// How the command line and the suites call it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Against::Stoa | Against::Ensemble(_) | Against::Divided(_) => "stoa",
+            Against::Stoa | Against::Ensemble(_) | Against::Site(_) | Against::Divided(_) => "stoa",
             Against::ZooKeeper => "zookeeper",
         }
     }
@@ -55,7 +62,7 @@ impl Against {
     /// Builds or fetches the server.
     pub(crate) fn prepare(self) -> Result<(), String> {
         match self {
-            Against::Stoa | Against::Ensemble(_) | Against::Divided(_) => {
+            Against::Stoa | Against::Ensemble(_) | Against::Site(_) | Against::Divided(_) => {
                 let mut cargo = Command::new("cargo");
                 cargo.args(["build", "--release", "--package", "stoa"]).current_dir(workspace::root());
                 run::must(&mut cargo, BUILD_LIMIT).map(|_| ())
@@ -67,15 +74,16 @@ impl Against {
     /// The command to which a suite adds `--port P --data-dir D`. The suites split it at blanks.
     pub(crate) fn command(self, config: &Path) -> Result<String, String> {
         let words = match self {
-            Against::Stoa | Against::Ensemble(_) => "serve --admin-port 0".to_owned(),
+            Against::Stoa | Against::Ensemble(_) | Against::Site(_) => "serve --admin-port 0".to_owned(),
             Against::Divided(partitions) => format!("serve --admin-port 0 --partitions {partitions}"),
             Against::ZooKeeper => "peer --heap 256m".to_owned(),
         };
         let command = format!("{} {words} --config {}", self.program()?, without_blanks(config)?);
         let server = match self {
             Against::Stoa | Against::ZooKeeper => return Ok(command),
-            Against::Ensemble(server) => server,
-            Against::Divided(_) => 1,
+            Against::Ensemble(server) => server.to_string(),
+            Against::Site(site) => format!("site:{site}"),
+            Against::Divided(_) => "1".to_owned(),
         };
         let launcher = without_blanks(&workspace::suite("ensemble").join("launch.py"))?;
         Ok(format!("{launcher} {server} {command}"))
@@ -84,7 +92,9 @@ impl Against {
     /// The command to which a suite adds the `zoo.cfg` of one server of an ensemble.
     pub(crate) fn member_command(self) -> Result<String, String> {
         let words = match self {
-            Against::Stoa | Against::Ensemble(_) | Against::Divided(_) => "serve --admin-port 0 --config",
+            Against::Stoa | Against::Ensemble(_) | Against::Site(_) | Against::Divided(_) => {
+                "serve --admin-port 0 --config"
+            }
             Against::ZooKeeper => "peer --heap 256m --member",
         };
         Ok(format!("{} {words}", self.program()?))
@@ -92,7 +102,7 @@ impl Against {
 
     fn program(self) -> Result<String, String> {
         without_blanks(&match self {
-            Against::Stoa | Against::Ensemble(_) | Against::Divided(_) => {
+            Against::Stoa | Against::Ensemble(_) | Against::Site(_) | Against::Divided(_) => {
                 workspace::target().join("release").join("stoa")
             }
             Against::ZooKeeper => {

@@ -88,9 +88,9 @@ mod tests {
                 assert!(is_lent(id) && is_lent(id + 1_000_000) && id != 0, "{id:#x}");
                 let mut sessions = Sessions::new(server, 100, [7; 32], now);
                 // Two that follow one another, with the last count of a millisecond between them.
-                let first = sessions.new_id();
+                let first = sessions.new_id(None);
                 sessions.insert(first | 0xfffe, 1000, now);
-                for session in [first, sessions.new_id()] {
+                for session in [first, sessions.new_id(None)] {
                     assert!(!is_lent(session), "{session:#x}");
                     assert_eq!((session >> 56) as u8, server, "{session:#x}");
                     // What ZooKeeper takes for a container, a TTL znode, or nobody.

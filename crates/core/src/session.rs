@@ -14,6 +14,7 @@ use sha2::Sha256;
 use slab::Slab;
 use stoa_front::{ConnectionId, SessionKey};
 use stoa_partition::Now;
+use stoa_tree::{SITE_MAX, SiteId};
 use stoa_wire::PASSWORD_LEN;
 
 /// Who keeps a session.
@@ -112,9 +113,15 @@ impl Sessions {
     }
 
     /// An id that no session has or had, as long as clocks go forward across restarts; ids of
-    /// recovered sessions are skipped whatever the clock did.
-    pub(crate) fn new_id(&mut self) -> i64 {
+    /// recovered sessions are skipped whatever the clock did. Where there are sites its last five bits say which one
+    /// this is: servers of two sites may have the same number.
+    pub(crate) fn new_id(&mut self, site: Option<SiteId>) -> i64 {
         let id = self.next_id;
+        let Some(site) = site else {
+            self.next_id = id_of(id, id.wrapping_add(1));
+            return id;
+        };
+        let id = id_of(id, id.wrapping_add(i64::from(SITE_MAX)) & !i64::from(SITE_MAX) | i64::from(site));
         self.next_id = id_of(id, id.wrapping_add(1));
         id
     }
@@ -445,10 +452,23 @@ mod tests {
     }
 
     #[test]
+    fn no_two_sites_give_the_same_id() {
+        let mut given = alloc::collections::BTreeSet::new();
+        for site in [None, Some(1), Some(2), Some(SITE_MAX)] {
+            let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
+            let ids: Vec<i64> = (0..100).map(|_| sessions.new_id(site)).collect();
+            assert!(ids.is_sorted());
+            if site.is_some() {
+                assert!(ids.into_iter().all(|id| given.insert(id)));
+            }
+        }
+    }
+
+    #[test]
     fn a_session_expires_after_its_timeout_and_never_before() {
         let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
         sessions.judge(at(0));
-        let id = sessions.new_id();
+        let id = sessions.new_id(None);
         let key = sessions.insert(id, 1000, at(0));
         sessions.touch(key, at(900));
         assert!(sessions.expired(at(1500), true, nobody).is_empty());
@@ -461,10 +481,10 @@ mod tests {
     fn a_reused_slot_does_not_inherit_the_queue_entry() {
         let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
         sessions.judge(at(0));
-        let first = sessions.new_id();
+        let first = sessions.new_id(None);
         sessions.insert(first, 1000, at(0));
         sessions.remove(first);
-        let second = sessions.new_id();
+        let second = sessions.new_id(None);
         sessions.insert(second, 5000, at(0));
         assert!(sessions.expired(at(2000), true, nobody).is_empty());
         assert_eq!(sessions.expired(at(5200), true, nobody), [second]);
@@ -474,7 +494,7 @@ mod tests {
     fn a_shorter_timeout_takes_effect_at_once() {
         let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
         sessions.judge(at(0));
-        let id = sessions.new_id();
+        let id = sessions.new_id(None);
         let key = sessions.insert(id, 60_000, at(0));
         sessions.set_timeout(key, 1000, at(0));
         assert_eq!(sessions.expired(at(1200), true, nobody), [id]);
@@ -483,7 +503,7 @@ mod tests {
     #[test]
     fn what_was_known_of_a_session_that_became_global_elsewhere_is_forgotten() {
         let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
-        let (upgraded, local) = (sessions.new_id(), sessions.new_id());
+        let (upgraded, local) = (sessions.new_id(None), sessions.new_id());
         for id in [upgraded, local] {
             sessions.insert_local(id, 1000, at(0));
         }
@@ -501,7 +521,7 @@ mod tests {
     fn a_session_that_comes_back_often_stands_in_the_queue_once() {
         let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
         sessions.judge(at(0));
-        let id = sessions.new_id();
+        let id = sessions.new_id(None);
         let key = sessions.insert(id, 1000, at(0));
         (1..=500).for_each(|ms| sessions.set_timeout(key, 1000, at(ms)));
         assert!(sessions.expired(at(1550), true, nobody).is_empty());
@@ -515,7 +535,7 @@ mod tests {
     fn closing_sessions_are_found_again_when_their_end_was_refused() {
         let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
         sessions.judge(at(0));
-        let id = sessions.new_id();
+        let id = sessions.new_id(None);
         sessions.insert(id, 1000, at(0));
         assert_eq!(sessions.expired(at(1200), true, nobody), [id]);
         sessions.reopen_closing(at(1300));
@@ -526,7 +546,7 @@ mod tests {
     fn the_end_of_a_session_that_was_not_global_yet_may_be_lost_with_the_lead() {
         let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
         sessions.judge(at(0));
-        let id = sessions.new_id();
+        let id = sessions.new_id(None);
         let key = sessions.insert_local(id, 1000, at(0));
         sessions.set_scope(key, Scope::Upgrading);
         // Its client has closed it, and this server has prepared that.
@@ -542,7 +562,7 @@ mod tests {
         let taken = sessions.next_id + 10;
         sessions.insert(taken, 1000, at(0));
         let unapplied = taken + 20;
-        assert!(sessions.new_id() > unapplied, "nor are those that were given right after them");
+        assert!(sessions.new_id(None) > unapplied, "nor are those that were given right after them");
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Replica {
             self.open_local(id, timeout_ms, request);
             return;
         }
-        let session = self.sessions.live.new_id();
+        let session = self.sessions.live.new_id(self.applied.partition.tree().own_site());
         self.opening(id, timeout_ms, request);
         self.ask_for_new_session(id, session, timeout_ms);
     }
@@ -203,7 +203,7 @@ impl Replica {
             self.send_expired(id);
             return;
         }
-        let session = self.sessions.live.new_id();
+        let session = self.sessions.live.new_id(self.applied.partition.tree().own_site());
         let password = self.sessions.live.new_password(session);
         let opening = self.timeline.next_request().request;
         if let Some(connection) = self.clients.connections.get_mut(id) {

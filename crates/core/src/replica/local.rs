@@ -115,7 +115,7 @@ impl Replica {
         let Phase::Opening { timeout_ms, read_only } = connection.phase else { return };
         let (session, key) = match connection.session {
             0 => {
-                let session = self.sessions.live.new_id();
+                let session = self.sessions.live.new_id(self.applied.partition.tree().own_site());
                 (session, Some(self.sessions.live.insert_local(session, timeout_ms, self.now)))
             }
             session => (session, self.sessions.live.local(session)),
