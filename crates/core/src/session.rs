@@ -503,7 +503,7 @@ mod tests {
     #[test]
     fn what_was_known_of_a_session_that_became_global_elsewhere_is_forgotten() {
         let mut sessions = Sessions::new(1, 100, [7; 32], at(0));
-        let (upgraded, local) = (sessions.new_id(None), sessions.new_id());
+        let (upgraded, local) = (sessions.new_id(None), sessions.new_id(None));
         for id in [upgraded, local] {
             sessions.insert_local(id, 1000, at(0));
         }
