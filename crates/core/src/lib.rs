@@ -26,6 +26,7 @@
 #![cfg_attr(not(test), no_std)]
 extern crate alloc;
 
+mod backlog;
 mod catch_up;
 mod config;
 mod controller;
@@ -49,6 +50,7 @@ mod stats;
 mod status;
 mod thread_front;
 
+pub use backlog::{Backlog, BadBacklog};
 pub use config::Config;
 pub use controller::{MoveError, RecentMove};
 pub use coordination::{Decision, Prepared, Quiesced, Step, StepKind};

@@ -164,6 +164,8 @@ pub(crate) struct Outgoing {
     /// Between there and here is nothing that does, in so many bytes.
     pub(crate) passed: u64,
     passed_bytes: usize,
+    /// What comes next is being read from the disk.
+    pub(crate) is_reading: bool,
     /// Messages that are not acknowledged: up to where, and how long.
     in_flight: VecDeque<(u64, usize)>,
     in_flight_bytes: usize,
@@ -301,6 +303,8 @@ pub(crate) struct SiteLinks {
     /// At the hub: sites that wait for a snapshot to join with, and those for which it is there, with its position.
     pub(crate) joining: BTreeSet<SiteId>,
     pub(crate) states: VecDeque<(SiteId, u64)>,
+    /// Sites that lack what is not kept any more: behind which position, and up to which one.
+    pub(crate) backlogs: VecDeque<(SiteId, u64, u64)>,
     /// Whether what is being applied has come from another site.
     pub(crate) is_importing: bool,
     /// Of each session, the requests that are proposed to go elsewhere, or to be done later (true), and are not applied.

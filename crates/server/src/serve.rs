@@ -196,6 +196,7 @@ fn recover(
     let options = LogOptions {
         segment_bytes: settings.segment_bytes,
         snapshots_kept: settings.snapshots_kept.max(1) as usize,
+        kept_bytes: if settings.site.is_some() { settings.site_backlog_bytes } else { 0 },
         must_exist: !settings.create_data_dir,
         new_folder_id: FolderId(random::bytes()?),
         now_ms: clock::wall_ms(),

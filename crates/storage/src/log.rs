@@ -28,6 +28,8 @@ pub struct Options {
     pub block_bytes: usize,
     /// How many good snapshots [`Log::purge`] leaves, at least one.
     pub snapshots_kept: usize,
+    /// [`Log::purge`] leaves so many bytes of segments, whether they are needed or not: somebody may read them.
+    pub kept_bytes: u64,
     /// Refuse a folder without a log instead of making a new one.
     pub must_exist: bool,
     /// The name of the folder if it is made new: 16 random bytes.
@@ -43,6 +45,7 @@ impl Default for Options {
             ahead_bytes: 256 << 10,
             block_bytes: 4096,
             snapshots_kept: 3,
+            kept_bytes: 0,
             must_exist: false,
             new_folder_id: FolderId::default(),
             now_ms: 0,

@@ -117,9 +117,10 @@ impl Log {
     ///
     /// As long as a timeline has fewer good snapshots than that, nothing of it is removed, neither
     /// snapshots nor entries: the log itself is then the way back. A snapshot counts as good if its
-    /// preamble and footer are whole.
+    /// preamble and footer are whole. Of the segments [`Options::kept_bytes`] stay in any case.
     ///
     /// [`Options::snapshots_kept`]: crate::Options::snapshots_kept
+    /// [`Options::kept_bytes`]: crate::Options::kept_bytes
     pub fn purge<D: Disk + ?Sized>(&mut self, disk: &mut D) -> Result<PurgeReport, StorageError> {
         let mut report = PurgeReport::default();
         let mut kept = AllKept::new(self.options.snapshots_kept.max(1), self);
@@ -170,9 +171,11 @@ impl Log {
         kept: &AllKept,
         report: &mut PurgeReport,
     ) -> Result<(), StorageError> {
+        let mut left: u64 = self.segments.iter().map(|segment| segment.bytes).sum();
         while let [first, next, ..] = &self.segments[..] {
             report.held_by = kept.needing(first, next);
-            if !report.held_by.is_empty() {
+            left -= first.bytes;
+            if !report.held_by.is_empty() || left < self.options.kept_bytes {
                 break;
             }
             remove_if_there(disk, &segment_name(first.first_frame))?;

@@ -7,7 +7,7 @@
 //! request outlives whoever leads at either side, and is carried out once.
 
 use crate::replica::Replica;
-use crate::sites::{BATCH_BYTES, Broker, SiteMessage};
+use crate::sites::{BATCH_BYTES, Broker, Outgoing, SiteMessage};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec;
@@ -27,9 +27,6 @@ pub const SITES_PATH: &str = "/zookeeper/sites";
 
 /// After so many requests in a row from one site it gets the token: the paper's r, section II-B.
 const CONSECUTIVE: u16 = 2;
-/// So many bytes of what is committed are kept for other sites.
-const KEPT_BYTES: usize = 64 << 20;
-
 /// Where a request is carried out that was asked here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Destination {
@@ -52,6 +49,35 @@ fn policy_of(hub: SiteId) -> Option<Policy> {
 fn request_of<'a>(asked: &Asked<'a>) -> Option<Request<'a>> {
     let Asked::Write { opcode, body, .. } = asked else { return None };
     Request::decode(*opcode, &mut Reader::new(body)).ok()
+}
+
+/// The next message to a site, of entries that follow on what it was told; `None` if none of them concerns it, and it
+/// need not know how far that has come: mostly it is told with the next that does.
+fn next_batch<'a>(
+    outgoing: &mut Outgoing,
+    link: Link,
+    entries: impl Iterator<Item = &'a (u64, Bytes)>,
+) -> Option<SiteMessage> {
+    let (since, mut bytes, mut shipped) = (outgoing.sent, 0, Vec::new());
+    let mut has_to_know = false;
+    for (position, entry) in entries {
+        let mut items = Vec::new();
+        export(entry, link, &mut items).expect("it was applied here");
+        has_to_know |= outgoing.pass(*position, entry.len());
+        if !items.is_empty() {
+            bytes += items.len();
+            shipped.push((*position, items.into()));
+        }
+        if bytes >= BATCH_BYTES {
+            break;
+        }
+    }
+    if shipped.is_empty() && !has_to_know {
+        return None;
+    }
+    let upto = outgoing.passed;
+    outgoing.sent(upto, bytes);
+    Some(SiteMessage::Batch { since, upto, entries: shipped })
 }
 
 impl Replica {
@@ -90,7 +116,7 @@ impl Replica {
     /// A connection to the leader of another site is there (again).
     pub fn site_connected(&mut self, site: SiteId, now: Now) {
         self.at(now);
-        self.sites.outgoing.insert(site, crate::sites::Outgoing::default());
+        self.sites.outgoing.insert(site, Outgoing::default());
         self.ask_again(site);
     }
 
@@ -100,6 +126,7 @@ impl Replica {
         self.sites.outbox.retain(|(to, _)| *to != site);
         self.sites.joining.remove(&site);
         self.sites.states.retain(|(to, _)| *to != site);
+        self.sites.backlogs.retain(|(to, ..)| *to != site);
     }
 
     /// At the hub: a site waits for the state, and the last snapshot, which is of this position of the log, is it.
@@ -172,7 +199,7 @@ impl Replica {
             SiteMessage::Have { position } => {
                 self.sites.outgoing.entry(from).or_default().acknowledged(position);
                 let needed = self.sites.outgoing.values().map(|link| link.acknowledged).min();
-                self.sites.kept.trim(needed.unwrap_or(0), KEPT_BYTES);
+                self.sites.kept.trim(needed.unwrap_or(0), self.kept_bytes());
             }
             SiteMessage::Batch { since, upto, entries } => {
                 let is_readable = |items: &Bytes| Items::imported(items).all(|item| item.is_ok());
@@ -215,34 +242,64 @@ impl Replica {
             return;
         }
         // What stands before this became a site concerns nobody, but who has taken the hub's state.
+        let begun = if own == hub { 0 } else { tree.streams().begun().saturating_sub(1) };
         let gone = self.sites.kept.gone();
-        let gone = if own != hub && gone < tree.streams().begun() { 0 } else { gone };
-        for (site, outgoing) in &mut self.sites.outgoing {
+        for (site, outgoing) in self.sites.outgoing.iter_mut().filter(|(_, outgoing)| outgoing.is_open) {
+            outgoing.pass(outgoing.passed.max(begun), 0);
             let link = Link { from: own, to: *site, hub };
             while outgoing.has_room() && outgoing.passed >= gone {
-                let (since, mut bytes, mut entries) = (outgoing.sent, 0, Vec::new());
-                let mut has_to_know = false;
-                for (position, entry) in self.sites.kept.behind(outgoing.passed) {
-                    let mut items = Vec::new();
-                    export(entry, link, &mut items).expect("it was applied here");
-                    has_to_know |= outgoing.pass(*position, entry.len());
-                    if !items.is_empty() {
-                        bytes += items.len();
-                        entries.push((*position, items.into()));
-                    }
-                    if bytes >= BATCH_BYTES {
-                        break;
-                    }
-                }
-                // That there is something that does not concern the receiver is mostly told with the next that does.
-                if entries.is_empty() && !has_to_know {
-                    break;
-                }
-                let upto = outgoing.passed;
-                outgoing.sent(upto, bytes);
-                self.sites.outbox.push_back((*site, SiteMessage::Batch { since, upto, entries }.encode()));
+                let entries = self.sites.kept.behind(outgoing.passed);
+                let Some(batch) = next_batch(outgoing, link, entries) else { break };
+                self.sites.outbox.push_back((*site, batch.encode()));
+            }
+            if outgoing.has_room() && outgoing.passed < gone && !outgoing.is_reading {
+                outgoing.is_reading = true;
+                self.sites.backlogs.push_back((*site, outgoing.passed, gone));
             }
         }
+    }
+
+    /// A site lacks what was committed behind a position, up to another one, and that is not kept here any more: it is
+    /// to be read from the log, and handed in with [`Replica::site_backlog`].
+    pub fn poll_site_backlog(&mut self) -> Option<(SiteId, u64, u64)> {
+        self.sites.backlogs.pop_front()
+    }
+
+    /// Whether more can be on its way to a site.
+    #[must_use]
+    pub fn has_room_for_site(&self, site: SiteId) -> bool {
+        self.sites.outgoing.get(&site).is_some_and(|outgoing| outgoing.has_room())
+    }
+
+    /// What was committed behind a position, as the log has it. False if that is not what the site lacks (any more).
+    pub fn site_backlog(&mut self, site: SiteId, since: u64, entries: &[(u64, Bytes)], now: Now) -> bool {
+        self.at(now);
+        let tree = self.applied.partition.tree();
+        let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return false };
+        let link = Link { from: own, to: site, hub };
+        let leads = self.timeline.leads();
+        let outgoing = self.sites.outgoing.get_mut(&site);
+        let is_wanted = |outgoing: &&mut Outgoing| outgoing.is_reading && outgoing.passed == since;
+        let Some(outgoing) = outgoing.filter(is_wanted).filter(|_| leads) else { return false };
+        let behind = |passed: u64| entries.partition_point(|(at, _)| *at <= passed);
+        while let Some(batch) = next_batch(outgoing, link, entries[behind(outgoing.passed)..].iter()) {
+            self.sites.outbox.push_back((site, batch.encode()));
+        }
+        true
+    }
+
+    /// That was all of it, up to this position.
+    pub fn site_backlog_ended(&mut self, site: SiteId, upto: u64, now: Now) {
+        self.at(now);
+        if let Some(outgoing) = self.sites.outgoing.get_mut(&site).filter(|outgoing| outgoing.is_reading) {
+            outgoing.is_reading = false;
+            // The last of it may be nobody's but the group's.
+            outgoing.pass(upto.max(outgoing.passed), 0);
+        }
+    }
+
+    fn kept_bytes(&self) -> usize {
+        usize::try_from(self.config.kept_bytes).unwrap_or(usize::MAX)
     }
 
     /// Tells other sites what is here of their logs.
@@ -281,7 +338,7 @@ impl Replica {
                 self.sites.kept.restart(position - 1);
             }
             self.sites.kept.push(position, entry.clone());
-            self.sites.kept.trim(0, KEPT_BYTES);
+            self.sites.kept.trim(0, self.kept_bytes());
         }
     }
 

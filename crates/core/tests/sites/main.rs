@@ -9,8 +9,8 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use stoa_core::{
-    CloseReason, Config, ConnectionId, Items, Now, Output, Recovered, Restore, Shard, SiteId, SnapshotOutput,
-    timeline_of,
+    Backlog, CloseReason, Config, ConnectionId, Items, Now, Output, Recovered, Restore, Shard, SiteId,
+    SnapshotOutput, timeline_of,
 };
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
@@ -63,15 +63,35 @@ struct World {
     cut: BTreeSet<(SiteId, SiteId)>,
     now: Now,
     starts: u16,
+    /// So much is kept in memory of what other sites may lack; the rest is read from the log.
+    kept_bytes: u64,
 }
 
 type Client = (SiteId, ConnectionId);
 
-fn config(site: SiteId) -> Config {
-    Config { server_id: site * 10, is_of_site: true, ..Config::default() }
+fn config(site: SiteId, kept_bytes: u64) -> Config {
+    Config { server_id: site * 10, is_of_site: true, kept_bytes, ..Config::default() }
 }
 
 impl Site {
+    /// What other sites lack and is not kept any more, a few entries at a time.
+    fn read_backlog(&mut self, now: Now) -> bool {
+        let Some((to, since, upto)) = self.server.poll_site_backlog() else { return false };
+        let (mut backlog, mut entries) = (Backlog::new(since, upto), Vec::new());
+        for (_, record) in &self.disk {
+            backlog.record(record.clone(), &mut entries).unwrap();
+        }
+        backlog.end(&mut entries).unwrap();
+        let mut since = since;
+        for some in entries.chunks(3) {
+            assert!(self.server.site_backlog(to, since, some, now));
+            since = some.last().map_or(since, |(position, _)| *position);
+        }
+        assert!(!self.server.site_backlog(to, since + 1, &[], now), "that is not what follows");
+        self.server.site_backlog_ended(to, upto, now);
+        true
+    }
+
     fn take_snapshot(&mut self) {
         while let Some(piece) = self.server.poll_snapshot() {
             match piece {
@@ -89,9 +109,19 @@ impl Site {
 
 impl World {
     fn new(count: u8) -> Self {
+        Self::with(count, 64 << 20)
+    }
+
+    fn with(count: u8, kept_bytes: u64) -> Self {
         let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
-        let mut world =
-            Self { sites: Vec::new(), links: Links::new(), cut: BTreeSet::new(), now, starts: 100 };
+        let mut world = Self {
+            sites: Vec::new(),
+            links: Links::new(),
+            cut: BTreeSet::new(),
+            now,
+            starts: 100,
+            kept_bytes,
+        };
         world.found(HUB);
         world.site(HUB).server.begin_sites(HUB, "the sites", now).unwrap();
         world.poll(HUB);
@@ -104,7 +134,7 @@ impl World {
     /// A server that has nothing.
     fn found(&mut self, id: SiteId) {
         let recovered = Recovered::new(Tree::new(Options::default()), &[id * 10]);
-        let server = Shard::new(config(id), recovered, [id; 32], self.now).unwrap();
+        let server = Shard::new(config(id, self.kept_bytes), recovered, [id; 32], self.now).unwrap();
         let (log, disk, snapshot, closed) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
         self.sites.push(Site { id, server, log, disk, snapshot, closed });
         self.poll(id);
@@ -148,8 +178,13 @@ impl World {
             assert_eq!(append.timeline, timeline_of(1));
             site.log.push(append);
         }
-        while let Some((to, message)) = site.server.poll_site() {
-            self.links.entry((id, to)).or_default().push_back(message);
+        loop {
+            while let Some((to, message)) = site.server.poll_site() {
+                self.links.entry((id, to)).or_default().push_back(message);
+            }
+            if !site.read_backlog(self.now) {
+                break;
+            }
         }
         site.take_snapshot();
         while let Some((to, position)) = self.site(id).server.poll_site_state() {
@@ -236,8 +271,9 @@ impl World {
             restore.record(*position, record).unwrap();
         }
         let recovered = restore.finish(id * 10).unwrap().remove(0);
+        let config = config(id, self.kept_bytes);
         let site = self.site(id);
-        site.server = Shard::new(config(id), recovered, secret, now).unwrap();
+        site.server = Shard::new(config, recovered, secret, now).unwrap();
         site.log.clear();
         self.poll(id);
         let leaves = if id == HUB { 2..=self.sites.len() as u8 } else { id..=id };
@@ -794,4 +830,32 @@ fn a_state_that_is_not_whole_is_none() {
     world.connect_sites(2);
     world.settle();
     world.check_equal();
+}
+
+#[test]
+fn a_site_that_was_away_for_long_is_told_what_the_log_has() {
+    let mut world = World::with(3, 300);
+    let (at_hub, away, other) = (world.open(HUB), world.open(2), world.open(3));
+    world.ask(at_hub, &create(1, "/a", CreateMode::Persistent));
+    for xid in 1..=3 {
+        let request = if xid == 1 { create(1, "/b", CreateMode::Persistent) } else { set(xid, "/b", b"x") };
+        world.ask(away, &request);
+    }
+    world.cut.extend([(2, HUB), (HUB, 2)]);
+    // Both go on, and have more than is kept for each other. Then all begin anew.
+    for xid in 4..40 {
+        world.ask(at_hub, &set(xid, "/a", b"while the other one is away"));
+        assert!(
+            world.ask_here(away, &set(xid, "/b", b"while the hub is away")).is_some_and(|it| it.err == 0)
+        );
+    }
+    world.ask(other, &set(1, "/a", b"from elsewhere"));
+    world.restart(HUB);
+    world.restart(2);
+    world.cut.clear();
+    world.connect_sites(2);
+    world.settle();
+    world.check_equal();
+    assert_eq!(world.tree(HUB).get("/b").unwrap().stat().version, 38);
+    assert_eq!(world.tree(2).get("/a").unwrap().stat().version, 37);
 }

@@ -58,7 +58,8 @@ const PATHS: [&str; 6] = ["/a", "/b", "/a/x", "/a/y", "/b/x", "/b/x/z"];
 impl Run {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
-        let world = World::new(2 + random.below(3) as u8);
+        let kept_bytes = if random.below(3) == 0 { 500 } else { 64 << 20 };
+        let world = World::with(2 + random.below(3) as u8, kept_bytes);
         let mut run =
             Self { random, world, people: Vec::new(), set: BTreeMap::new(), created: BTreeSet::new() };
         for at in 0..2 + run.random.below(4) {

@@ -235,6 +235,8 @@ settings! {
     site_port: u16 = "site-port" "STOA_SITE_PORT" Port, "0", zoo [];
     /// The address to listen on at `site-port`; by default that of `bind`.
     site_bind: Option<IpAddr> = "site-bind" "STOA_SITE_BIND" Maybe<Address>, "", zoo [];
+    /// So much of the log is kept on the disk for sites that are away: one that lacks more has to join anew.
+    site_backlog_bytes: u64 = "site-backlog-bytes" "STOA_SITE_BACKLOG_BYTES" Bytes, "1GiB", zoo [];
     /// This server's certificate for TLS between sites, for a host that `sites` has of its own site, with those that lead to the authority: a file in PEM.
     site_tls_certificate: Option<PathBuf> = "site-tls-certificate" "STOA_SITE_TLS_CERTIFICATE" Maybe<File>, "", zoo [];
     /// The private key of that certificate in PEM, where it has a file of its own.

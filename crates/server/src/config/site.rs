@@ -14,9 +14,10 @@ use super::settings::Settings;
 const SITES_MAX: usize = 31;
 const NAME_BYTES_MAX: usize = 32;
 /// What has no effect where there are no sites.
-const OF_SITES: [&str; 6] = [
+const OF_SITES: [&str; 7] = [
     "site-port",
     "site-bind",
+    "site-backlog-bytes",
     "site-tls-certificate",
     "site-tls-key",
     "site-tls-authority",

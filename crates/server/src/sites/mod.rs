@@ -6,15 +6,16 @@
 //! site. A site that has not joined is sent a snapshot of the hub on the same connection. Frames are those of
 //! [`crate::peers`]; docs/sites.md has what they mean here.
 
+mod backlog;
 mod hello;
 mod link;
 mod list;
 mod pack;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -59,6 +60,7 @@ pub(crate) struct Sites {
     newest: RefCell<Option<StoredSnapshot>>,
     complaints: Complaints,
     is_connecting: Cell<bool>,
+    driver: OnceCell<Weak<Driver>>,
     /// The last term in which this server, leading the hub, has begun that there are sites.
     began_in: Cell<u64>,
 }
@@ -103,6 +105,7 @@ impl Sites {
             newest: RefCell::default(),
             complaints: Complaints::new("connections between sites were refused, or could not be made"),
             is_connecting: Cell::new(false),
+            driver: OnceCell::new(),
             began_in: Cell::new(0),
         })))
     }
@@ -120,6 +123,7 @@ impl Sites {
                 Rc::clone(&sites).admit(Rc::clone(&driver), socket, address)
             }));
         }
+        let _ = self.driver.set(Rc::downgrade(driver));
         let (sites, driver) = (Rc::clone(self), Rc::clone(driver));
         tokio::task::spawn_local(async move {
             loop {
@@ -135,7 +139,7 @@ impl Sites {
     }
 
     /// Carries what the core has for other sites.
-    pub(crate) fn carry(&self, driver: &Driver) {
+    pub(crate) fn carry(self: &Rc<Self>, driver: &Driver) {
         let mut server = driver.server.borrow_mut();
         while let Some((site, message)) = server.poll_site() {
             self.say(site, Say::Message(message));
@@ -146,6 +150,25 @@ impl Sites {
                 let file = snapshot.file.clone();
                 tracing::info!("site {site} is sent {file}, the state at position {position}");
                 self.say(site, Say::State { position, file });
+            }
+        }
+        while let Some(wanted) = server.poll_site_backlog() {
+            let Some(driver) = self.driver.get().and_then(Weak::upgrade) else { return };
+            tokio::task::spawn_local(Rc::clone(self).send_backlog(driver, wanted));
+        }
+    }
+
+    /// Sends a site what it lacks and is not in memory any more.
+    async fn send_backlog(self: Rc<Self>, driver: Rc<Driver>, wanted: (SiteId, u64, u64)) {
+        let (site, since, upto) = wanted;
+        tracing::info!("site {site} was away for long: it is sent positions {since} to {upto} from the disk");
+        if let Err(why) = backlog::hand_in(driver, self.disk.another(), wanted).await {
+            self.complaints.say(&format!(
+                "site {site} lacks what stands behind position {since}, and cannot be sent it: {why} (setting \
+                 site-backlog-bytes). It has to join anew, see docs/sites.md"
+            ));
+            if let Some(link) = self.links.borrow().get(&site) {
+                link.end();
             }
         }
     }

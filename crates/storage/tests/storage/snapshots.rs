@@ -132,6 +132,22 @@ fn purge_keeps_the_snapshots_wanted_and_the_log_they_need() {
 }
 
 #[test]
+fn purge_leaves_as_much_of_the_log_as_it_is_told_to() {
+    let mut at = folder();
+    for sequence in 1..=5 {
+        at.append(10, &[1, 2]);
+        at.snapshot_all(sequence);
+    }
+    let before = at.log.stats();
+    for kept_bytes in [before.bytes, before.bytes / 2] {
+        let (mut log, _) = open(&mut at.disk, &Options { kept_bytes, ..options() }).unwrap();
+        let report = log.purge(&mut at.disk).unwrap();
+        assert!(log.stats().bytes >= kept_bytes);
+        assert_eq!(report.segments_removed > 0, kept_bytes < before.bytes, "{report:?}");
+    }
+}
+
+#[test]
 fn purge_removes_nothing_while_there_are_fewer_good_snapshots_than_wanted() {
     let mut at = folder();
     at.append(10, &[1, 2]);
