@@ -61,8 +61,8 @@ impl Replica {
         let Item { origin, pause_us, outcome } = *item;
         let mut lost = Vec::new();
         let own = origin.and_then(|origin| self.timeline.outcome(origin, |id| lost.push(id)));
-        let (own, asked) = own.map_or((None, Bytes::new()), |(id, asked)| (Some(id), asked));
         let own = own.or_else(|| self.forwarded_by(item));
+        let (own, asked) = own.map_or((None, Bytes::new()), |(id, asked)| (Some(id), asked));
         for id in lost {
             self.close(id, CloseReason::LeaderChanged);
         }

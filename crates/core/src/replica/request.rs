@@ -66,6 +66,10 @@ impl Replica {
             _ if is_introduction && is_next => {
                 self.ask_leader(id, header, opcode, reader.rest(), arrived_us, false);
             }
+            // What is newest the site knows that holds it.
+            _ if reads_newest && self.applied.partition.tree().own_site().is_some() => {
+                self.ask_leader(id, header, opcode, reader.rest(), arrived_us, false);
+            }
             _ if reads_newest && !is_introduction && !self.timeline.is_alone() => {
                 let barrier = self.timeline.barrier(id);
                 self.clients.connections.push_slot(id, Slot::Barrier { id: barrier, answer: None });
@@ -289,14 +293,15 @@ impl Replica {
         }
     }
 
-    /// A barrier: answered when everything ordered before it has been applied.
+    /// A barrier: answered when everything ordered before it has been applied. Where there are sites it has its turn at
+    /// the one that holds the znode.
     fn sync(&mut self, id: ConnectionId, header: RequestHeader, reader: &mut Reader<'_>, arrived_us: u64) {
         let asked = reader.rest();
         match Request::decode(Opcode::Sync, reader) {
             Ok(Request::Sync { path }) => {
                 let mut body = Vec::new();
                 put::str(&mut body, path);
-                if self.is_stranger(id) {
+                if self.is_stranger(id) || self.applied.partition.tree().own_site().is_some() {
                     // What is asked comes back as the answer, so nothing is asked that may stand behind the path.
                     self.ask_leader(id, header, Opcode::Sync, &body, arrived_us, false);
                     return;

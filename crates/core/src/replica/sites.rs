@@ -51,6 +51,11 @@ fn request_of<'a>(asked: &Asked<'a>) -> Option<Request<'a>> {
     Request::decode(*opcode, &mut Reader::new(body)).ok()
 }
 
+/// Whether what is asked changes nothing, and is there to have its turn.
+fn only_waits(asked: &Asked<'_>) -> bool {
+    matches!(asked, Asked::Write { opcode, .. } if opcode.is_read() || *opcode == Opcode::Sync)
+}
+
 /// The next message to a site, of entries that follow on what it was told; `None` if none of them concerns it, and it
 /// need not know how far that has come: mostly it is told with the next that does.
 fn next_batch<'a>(
@@ -348,11 +353,15 @@ impl Replica {
         self.sites.forwarded.clear();
     }
 
-    /// Who waits here for the outcome of a request of this site, if an item is one.
-    pub(super) fn forwarded_by(&mut self, item: &Item<'_>) -> Option<ConnectionId> {
+    /// Who waits here for the outcome of a request of this site, if an item is one, and what it has asked, if it is to
+    /// be carried out here after all.
+    pub(super) fn forwarded_by(&mut self, item: &Item<'_>) -> Option<(ConnectionId, Bytes)> {
         let ticket = ticket_of(item.origin).filter(|_| !matches!(item.outcome, Outcome::Site(_)))?;
-        let is_own = self.applied.partition.tree().own_site() == Some(ticket.site);
-        if is_own { self.sites.forwarded.remove(&ticket.number) } else { None }
+        let tree = self.applied.partition.tree();
+        let own = tree.own_site().filter(|own| *own == ticket.site);
+        let id = own.and_then(|_| self.sites.forwarded.remove(&ticket.number))?;
+        let waiting = tree.streams().waiting(ticket).filter(|_| item.outcome == Outcome::Untaken);
+        Some((id, waiting.map(|waiting| Bytes::copy_from_slice(&waiting.asked)).unwrap_or_default()))
     }
 
     /// Whether a client waits for the outcome of a request that has left.
@@ -529,9 +538,14 @@ impl Replica {
         if missing.is_empty() {
             self.sites.broker.take_in_hand(ticket);
             self.prepare_asked(origin, &decoded);
-            if let Some(request) = request {
+            if let Some(request) = request.filter(|_| !only_waits(&decoded)) {
                 self.accessed(&request, ticket.site);
             }
+        } else if own == hub && only_waits(&decoded) {
+            // It has its turn where the token is.
+            self.sites.broker.take_in_hand(ticket);
+            let to = missing.first().map_or(hub, |(_, holder)| *holder);
+            self.applied.partition.propose_site_item(origin, &SiteItem::Visit { to, session, asked: &bytes });
         } else if own == hub {
             self.find_tokens(ticket, session, origin, &bytes, &missing);
         } else {

@@ -15,7 +15,8 @@ use stoa_core::{
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
     ConnectRequest, ConnectResponse, CreateMode, ErrorCode, MultiHeader, OPEN_ACL, Opcode, Reader,
-    ReplyHeader, RequestHeader, Stat, WatcherEvent, begin_frame, end_frame, next_frame, request::encode,
+    ReplyHeader, RequestHeader, Stat, WatcherEvent, begin_frame, end_frame, next_frame, put, request::encode,
+    xid,
 };
 
 const HUB: SiteId = 1;
@@ -858,4 +859,61 @@ fn a_site_that_was_away_for_long_is_told_what_the_log_has() {
     world.check_equal();
     assert_eq!(world.tree(HUB).get("/b").unwrap().stat().version, 38);
     assert_eq!(world.tree(2).get("/a").unwrap().stat().version, 37);
+}
+
+fn sync(xid: i32, path: &str) -> Vec<u8> {
+    request(xid, Opcode::Sync, |out| put::str(out, path))
+}
+
+#[test]
+fn a_sync_has_its_turn_where_the_token_is() {
+    let mut world = World::new(3);
+    let (writer, reader, at_hub) = (world.open(2), world.open(3), world.open(HUB));
+    for xid in 1..=3 {
+        let request = if xid == 1 { create(1, "/a", CreateMode::Persistent) } else { set(xid, "/a", b"x") };
+        world.ask(writer, &request);
+    }
+    assert_eq!(world.tree(HUB).holder("/a"), Some(2));
+    for xid in 4..8 {
+        // It is written there, and nobody else hears of it.
+        assert!(world.ask_here(writer, &set(xid, "/a", b"new")).is_some_and(|it| it.err == 0));
+        assert!(world.ask_here(reader, &get(xid, "/a")).unwrap().stat().version < xid - 1);
+        // By a sync, or by who always reads what is newest, it is heard of; the token stays.
+        for client in [reader, at_hub] {
+            let frame = world.ask(client, &sync(2 * xid, "/a"));
+            assert_eq!((frame.err, frame.path()), (0, "/a"));
+            assert_eq!(world.ask_here(client, &get(2 * xid + 1, "/a")).unwrap().stat().version, xid - 1);
+        }
+        assert_eq!(world.tree(HUB).holder("/a"), Some(2));
+    }
+    // Where it is held nobody else is asked.
+    world.cut.extend([(2, HUB), (HUB, 2)]);
+    assert_eq!(world.ask_here(writer, &sync(9, "/a")).unwrap().path(), "/a");
+    world.cut.clear();
+    world.settle();
+    world.check_equal();
+}
+
+#[test]
+fn who_wants_what_is_newest_reads_it_wherever_it_is_held() {
+    let mut world = World::new(3);
+    let (writer, reader) = (world.open(2), world.open(3));
+    world.send(
+        reader,
+        &request(xid::AUTH, Opcode::Auth, |out| {
+            put::i32(out, 0);
+            put::str(out, "consistency");
+            put::buffer(out, b"linearizable");
+        }),
+    );
+    world.take(reader);
+    for xid in 1..=3 {
+        let request = if xid == 1 { create(1, "/a", CreateMode::Persistent) } else { set(xid, "/a", b"x") };
+        world.ask(writer, &request);
+    }
+    for xid in 4..8 {
+        assert!(world.ask_here(writer, &set(xid, "/a", b"new")).is_some_and(|it| it.err == 0));
+        assert_eq!(world.ask(reader, &get(xid, "/a")).stat().version, xid - 1);
+    }
+    world.check_equal();
 }

@@ -30,6 +30,8 @@ enum Asked {
     Create(String),
     Set(String),
     Get(String),
+    /// With what anybody was told of the znode by then: when it was created and last set.
+    Sync(String, Option<(i64, i64)>),
     Other,
 }
 
@@ -51,6 +53,8 @@ struct Run {
     /// Which version of which znode who was told to have set: never two.
     set: BTreeMap<(String, i64, i32), (usize, i32)>,
     created: BTreeSet<(String, i64)>,
+    /// When each znode was created and set last, as far as anybody was told.
+    newest: BTreeMap<String, (i64, i64)>,
 }
 
 const PATHS: [&str; 6] = ["/a", "/b", "/a/x", "/a/y", "/b/x", "/b/x/z"];
@@ -60,8 +64,14 @@ impl Run {
         let mut random = Random(seed);
         let kept_bytes = if random.below(3) == 0 { 500 } else { 64 << 20 };
         let world = World::with(2 + random.below(3) as u8, kept_bytes);
-        let mut run =
-            Self { random, world, people: Vec::new(), set: BTreeMap::new(), created: BTreeSet::new() };
+        let mut run = Self {
+            random,
+            world,
+            people: Vec::new(),
+            set: BTreeMap::new(),
+            created: BTreeSet::new(),
+            newest: BTreeMap::new(),
+        };
         for at in 0..2 + run.random.below(4) {
             let site = 1 + (at % run.world.sites.len()) as u8;
             let (client, response) = run.world.open_with(site, 0, &[0; 16]);
@@ -87,7 +97,8 @@ impl Run {
             CreateMode::EphemeralSequential,
             CreateMode::PersistentSequential,
         ];
-        let (asked, bytes) = match self.random.below(12) {
+        let (asked, bytes) = match self.random.below(13) {
+            12 => (Asked::Sync(path.clone(), self.newest.get(&path).copied()), sync(xid, &path)),
             0..3 => {
                 let mode = modes[self.random.below(modes.len())];
                 (Asked::Create(path.clone()), create(xid, &path, mode))
@@ -134,6 +145,7 @@ impl Run {
                 assert!(known.iter().any(|code| *code as i32 == frame.err), "{asked:?}: {}", frame.err);
                 continue;
             }
+            let is_write = matches!(asked, Asked::Create(_) | Asked::Set(_));
             let (path, stat) = match asked {
                 Asked::Create(_) => {
                     let (path, stat) = (frame.path().to_owned(), frame.stat());
@@ -147,8 +159,16 @@ impl Run {
                     (path, stat)
                 }
                 Asked::Get(path) => (path, frame.stat()),
+                Asked::Sync(path, newest) => {
+                    person.seen.extend(newest.map(|newest| (path, newest)));
+                    continue;
+                }
                 Asked::Other => continue,
             };
+            if is_write {
+                let newest = self.newest.entry(path.clone()).or_default();
+                *newest = (*newest).max((stat.czxid, stat.mzxid));
+            }
             let before = person.seen.insert(path.clone(), (stat.czxid, stat.mzxid));
             if let Some((czxid, mzxid)) = before.filter(|(czxid, _)| *czxid == stat.czxid) {
                 assert!(mzxid <= stat.mzxid, "{path} of {czxid} goes back from {mzxid} to {}", stat.mzxid);

@@ -17,6 +17,7 @@ use stoa_wire::Request;
 /// | setData, setACL, check | the znode |
 /// | multi | all that its operations need, at one site |
 /// | the end of a session | none: it is its home's, and its ephemerals with it |
+/// | sync, and reads of what is newest | the znode, without taking it: its holder says when it has its turn there |
 pub fn tokens_of<'a>(request: &Request<'a>, each: &mut impl FnMut(&'a str)) {
     match *request {
         Request::Create(create)
@@ -33,6 +34,12 @@ pub fn tokens_of<'a>(request: &Request<'a>, each: &mut impl FnMut(&'a str)) {
         | Request::SetData { path, .. }
         | Request::SetAcl { path, .. }
         | Request::Check { path, .. } => each(path),
+        Request::Sync { path }
+        | Request::GetData { path, .. }
+        | Request::Exists { path, .. }
+        | Request::GetAcl { path, .. }
+        | Request::GetChildren { path, .. }
+        | Request::GetChildren2 { path, .. } => each(path),
         Request::Multi(ref ops) => ops.iter().for_each(|op| tokens_of(&op, each)),
         _ => {}
     }
