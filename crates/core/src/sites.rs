@@ -217,6 +217,8 @@ pub(crate) struct Broker {
     ready: VecDeque<Ticket>,
     /// Something was proposed that will end their waiting.
     in_hand: BTreeSet<Ticket>,
+    /// Requests that are carried out by the very site that asks, and wait for nothing here any more.
+    visits: BTreeSet<Ticket>,
     /// Requests that wait for tokens, by the path of each.
     blocked: BTreeMap<String, Vec<Ticket>>,
     /// Tokens that were recalled and have not come.
@@ -237,6 +239,20 @@ impl Broker {
             }
         }
         None
+    }
+
+    /// It is at the site that has asked, or no more.
+    pub(crate) fn is_at_home(&mut self, ticket: Ticket, is_there: bool) {
+        if is_there {
+            self.visits.insert(ticket);
+        } else {
+            self.visits.remove(&ticket);
+        }
+    }
+
+    /// Whether the site that has asked carries it out.
+    pub(crate) fn has_gone_home(&self, ticket: Ticket) -> bool {
+        self.visits.contains(&ticket)
     }
 
     /// Something was proposed for it.

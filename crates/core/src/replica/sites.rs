@@ -56,6 +56,25 @@ fn only_waits(asked: &Asked<'_>) -> bool {
     matches!(asked, Asked::Write { opcode, .. } if opcode.is_read() || *opcode == Opcode::Sync)
 }
 
+/// Where a request goes whose tokens stay where they are: what only waits has its turn there; and all may have gone to
+/// the very site that asks, after an earlier request of it, while this one was on its way. To have them back would cost
+/// that site a round trip for each request that it had under way, and never end while it goes on asking.
+fn visited_at_once(
+    request: Option<&Request<'_>>,
+    asked: &Asked<'_>,
+    missing: &[(String, SiteId)],
+    asks: SiteId,
+) -> Option<SiteId> {
+    if only_waits(asked) {
+        return missing.first().map(|(_, holder)| *holder);
+    }
+    let mut are_there = !missing.is_empty();
+    stoa_tree::tokens_of(request?, &mut |path| {
+        are_there &= missing.iter().any(|(known, holder)| known == path && *holder == asks);
+    });
+    are_there.then_some(asks)
+}
+
 /// The next message to a site, of entries that follow on what it was told; `None` if none of them concerns it, and it
 /// need not know how far that has come: mostly it is told with the next that does.
 fn next_batch<'a>(
@@ -411,6 +430,15 @@ impl Replica {
         if let Some(ticket) = ticket {
             self.sites.broker.is_settled(ticket);
             self.ready_if_here(ticket);
+            let has_gone_home = matches!(item.outcome, Outcome::Site(SiteItem::Visit { to, .. })
+                if to == ticket.site && to != site);
+            self.sites.broker.is_at_home(ticket, has_gone_home);
+            if has_gone_home
+                && let Some(next) =
+                    self.applied.partition.tree().streams().around(ticket).1.map(|next| next.ticket)
+            {
+                self.ready_if_here(next);
+            }
         }
         if let Some(Waiting { session, .. }) = answered
             && session != 0
@@ -525,7 +553,10 @@ impl Replica {
         else {
             return;
         };
-        if !streams.is_first_of_session(ticket) {
+        let is_first = streams.is_first_of_session(ticket);
+        let before = streams.around(ticket).0.map(|before| before.ticket);
+        let follows = before.is_some_and(|before| self.sites.broker.has_gone_home(before));
+        if !is_first && !follows {
             // It is looked at when what is before it has its outcome.
             return;
         }
@@ -535,16 +566,21 @@ impl Replica {
         // What cannot be read is refused where it is prepared.
         let request = request_of(&decoded);
         let missing = request.as_ref().map(|request| tree.missing_tokens(request)).unwrap_or_default();
+        let visited = visited_at_once(request.as_ref(), &decoded, &missing, ticket.site);
+        if !is_first && visited != Some(ticket.site) {
+            // Only the site that keeps its order may carry out what follows it.
+            return;
+        }
         if missing.is_empty() {
             self.sites.broker.take_in_hand(ticket);
             self.prepare_asked(origin, &decoded);
             if let Some(request) = request.filter(|_| !only_waits(&decoded)) {
                 self.accessed(&request, ticket.site);
             }
-        } else if own == hub && only_waits(&decoded) {
-            // It has its turn where the token is.
+        } else if own == hub
+            && let Some(to) = visited
+        {
             self.sites.broker.take_in_hand(ticket);
-            let to = missing.first().map_or(hub, |(_, holder)| *holder);
             self.applied.partition.propose_site_item(origin, &SiteItem::Visit { to, session, asked: &bytes });
         } else if own == hub {
             self.find_tokens(ticket, session, origin, &bytes, &missing);

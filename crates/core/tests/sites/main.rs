@@ -917,3 +917,31 @@ fn who_wants_what_is_newest_reads_it_wherever_it_is_held() {
     }
     world.check_equal();
 }
+
+#[test]
+fn a_token_is_not_taken_from_who_asks_for_it() {
+    let mut world = World::new(2);
+    let clients: Vec<_> = (0..3).map(|_| world.open(2)).collect();
+    world.ask(clients[0], &create(1, "/a", CreateMode::Persistent));
+    // All of these have left before the token comes. Each is carried out, and only what was under way has gone there.
+    for client in &clients {
+        for xid in 2..20 {
+            world.send(*client, &set(xid, "/a", b"x"));
+        }
+    }
+    while world.store(2) {}
+    for _ in 0..6 {
+        while world.carry(2, HUB) {}
+        while world.store(HUB) {}
+        while world.carry(HUB, 2) {}
+        while world.store(2) {}
+    }
+    for client in &clients {
+        let answered = world.take(*client);
+        assert!(answered.len() == 18 && answered.iter().all(|frame| frame.err == 0), "{}", answered.len());
+        assert!(world.ask_here(*client, &set(20, "/a", b"x")).is_some_and(|frame| frame.err == 0));
+    }
+    world.settle();
+    world.check_equal();
+    assert_eq!(world.tree(HUB).get("/a").unwrap().stat().version, 3 * 19);
+}

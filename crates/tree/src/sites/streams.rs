@@ -159,6 +159,17 @@ impl Streams {
         waiting.session == 0 || self.of_session(waiting.session).next().is_some_and(|it| it.ticket == ticket)
     }
 
+    /// What the session has asked right before this, and right behind it, of what waits.
+    #[must_use]
+    pub fn around(&self, ticket: Ticket) -> (Option<&Waiting>, Option<&Waiting>) {
+        let Some(at) = self.by_ticket.get(&ticket) else { return (None, None) };
+        let of_session = self.waiting.get(at).and_then(|waiting| self.by_session.get(&waiting.session));
+        let Some(of_session) = of_session else { return (None, None) };
+        let place = of_session.partition_point(|other| other < at);
+        let waiting = |place: usize| of_session.get(place).and_then(|at| self.waiting.get(at));
+        (place.checked_sub(1).and_then(waiting), waiting(place + 1))
+    }
+
     /// How many wait.
     #[must_use]
     pub fn len(&self) -> usize {
