@@ -945,3 +945,22 @@ fn a_token_is_not_taken_from_who_asks_for_it() {
     world.check_equal();
     assert_eq!(world.tree(HUB).get("/a").unwrap().stat().version, 3 * 19);
 }
+
+#[test]
+fn a_session_does_not_go_on_at_another_site() {
+    let mut world = World::new(3);
+    let (client, opened) = world.open_with(2, 0, &[0; 16]);
+    world.ask(client, &create(1, "/mine", CreateMode::Ephemeral));
+    world.settle();
+    let (session, password) = (opened.session_id, opened.password.to_vec());
+    // It may be ended at its home at this very moment.
+    for site in [HUB, 3] {
+        let (_, response) = world.open_with(site, session, &password);
+        assert_eq!((response.session_id, response.timeout_ms), (0, 0), "site {site}");
+    }
+    world.settle();
+    assert_eq!(world.ask(client, &set(2, "/mine", b"x")).err, 0);
+    assert_eq!(world.open_with(2, session, &password).1.session_id, session);
+    world.settle();
+    world.check_equal();
+}
