@@ -83,6 +83,14 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
     if let Some(difference) = first.and_then(|first| lists::compare(&process.settings, first)) {
         tracing::warn!("{difference}");
     }
+    let of_site = first.and_then(|first| first.tree().own_site());
+    if let Some(site) = of_site.filter(|_| process.settings.site.is_none()) {
+        return Err(format!(
+            "the data folder {} is that of site {site}, which has its part of a tree together with others: set site, sites \
+             and what belongs to them as before, see docs/sites.md",
+            process.data_dir.display()
+        ));
+    }
     let sockets = sockets.settle(&ports, first.and_then(|first| first.changed_servers()))?;
     let of_secure = secure.as_ref().map(|bound| {
         let address = bound.socket.local_addr().unwrap_or(bound.address);
@@ -135,6 +143,13 @@ fn secure_socket(settings: &Settings) -> Result<Option<Bound>, String> {
 fn count_partitions(settings: &mut Settings) -> Result<u8, String> {
     let must_exist = !settings.create_data_dir;
     let partitions = partitions_file::settle(&settings.data_dir, settings.partitions, must_exist)?;
+    if partitions > 1 && settings.site.is_some() {
+        return Err(format!(
+            "the data folder {} has {partitions} partitions, and a server of a site has one as yet: leave out site, or \
+             begin with an empty folder",
+            settings.data_dir.display()
+        ));
+    }
     if partitions > 1 {
         settings.partitions = Some(Partitions::Exactly(partitions));
         if settings.local_sessions {

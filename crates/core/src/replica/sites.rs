@@ -19,7 +19,7 @@ use stoa_partition::{
 };
 use stoa_sites::{Access, Decision, Kind, Next, Policy, SITES_MAX, Settings, Site, Sites};
 use stoa_timeline::{BadMessage, Origin};
-use stoa_tree::{Caller, CarriedOut, SiteId, Ticket, TokenRefusal, Tree, Waiting};
+use stoa_tree::{Caller, CarriedOut, Options, SiteId, Ticket, TokenRefusal, Tree, Waiting};
 use stoa_wire::{Acl, AclList, Create, CreateMode, ErrorCode, Opcode, READ_ACL, Reader, Request};
 
 /// Where it stands which sites there are.
@@ -137,6 +137,14 @@ impl Replica {
         !self.config.is_of_site || self.applied.partition.tree().own_site().is_some()
     }
 
+    /// Whether this site could take over the hub's state: it has joined, or nothing would be lost by that.
+    #[must_use]
+    pub fn may_join(&self) -> bool {
+        let tree = self.applied.partition.tree();
+        let is_empty = tree.znode_count() == Tree::new(Options::default()).znode_count();
+        self.has_joined() || is_empty && tree.sessions().next().is_none()
+    }
+
     /// A connection to the leader of another site is there (again).
     pub fn site_connected(&mut self, site: SiteId, now: Now) {
         self.at(now);
@@ -167,7 +175,7 @@ impl Replica {
     /// At the leader of a site that is to join: the next slice of the hub's state.
     pub fn site_state(&mut self, is_first: bool, slice: &[u8], now: Now) {
         self.at(now);
-        if self.prepares() && !self.has_joined() {
+        if self.prepares() && !self.has_joined() && self.may_join() {
             self.applied.partition.propose_site_item(None, &SiteItem::State { first: is_first, slice });
         }
     }

@@ -964,3 +964,23 @@ fn a_session_does_not_go_on_at_another_site() {
     world.settle();
     world.check_equal();
 }
+
+#[test]
+fn a_server_with_znodes_of_its_own_does_not_lose_them_to_the_others() {
+    let mut world = World::new(1);
+    world.found(2);
+    // It has stood alone, and is made one of a site by its settings now.
+    let alone = Config { is_of_site: false, ..config(2, 64 << 20) };
+    let recovered = Recovered::new(Tree::new(Options::default()), &[20]);
+    let now = world.now;
+    world.site(2).server = Shard::new(alone, recovered, [2; 32], now).unwrap();
+    world.site(2).disk.clear();
+    world.poll(2);
+    while world.store(2) {}
+    let client = world.open(2);
+    world.ask_here(client, &create(1, "/mine", CreateMode::Persistent)).unwrap().stat();
+    world.restart(2);
+    world.settle();
+    assert!(!world.site(2).server.has_joined() && !world.site(2).server.may_join());
+    assert!(world.tree(2).get("/mine").is_some());
+}

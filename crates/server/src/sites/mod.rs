@@ -248,6 +248,15 @@ impl Sites {
     async fn connect(self: &Rc<Self>, driver: &Rc<Driver>) {
         let mut wait = RETRY;
         while driver.server.borrow().leads() {
+            if !driver.server.borrow().may_join() {
+                self.complaints.say(&format!(
+                    "{} cannot join the other sites: it has znodes or sessions of its own, which would be lost. Start its \
+                     servers with empty data folders, or without the setting site",
+                    self.own
+                ));
+                tokio::time::sleep(RETRY_MAX).await;
+                continue;
+            }
             let Some((hub, addresses)) = self.hub_addresses(driver) else {
                 self.complaints.say("the list of sites names no hub: see the znode /zookeeper/sites");
                 return;
