@@ -1,6 +1,7 @@
 //! What an operation needs.
 
 use crate::prepare::parent_of;
+use crate::reserved::CONFIG_PATH;
 use crate::sites::state::SiteId;
 use crate::tree::Tree;
 use alloc::string::String;
@@ -14,12 +15,17 @@ use stoa_wire::Request;
 /// | --- | --- |
 /// | create of any kind | the parent: the name, the number of a sequential one and the count of children are its |
 /// | delete, also of a container or TTL znode by the server | the znode: only its holder creates anything below it |
-/// | setData, setACL, check | the znode |
+/// | setData, setACL, check | the znode; none for what `/zookeeper/config` holds, which is each site's own |
 /// | multi | all that its operations need, at one site |
 /// | the end of a session | none: it is its home's, and its ephemerals with it |
 /// | sync, and reads of what is newest | the znode, without taking it: its holder says when it has its turn there |
 pub fn tokens_of<'a>(request: &Request<'a>, each: &mut impl FnMut(&'a str)) {
     match *request {
+        // Each site has its own.
+        Request::SetData { path: CONFIG_PATH, .. }
+        | Request::Check { path: CONFIG_PATH, .. }
+        | Request::Sync { path: CONFIG_PATH }
+        | Request::GetData { path: CONFIG_PATH, .. } => {}
         Request::Create(create)
         | Request::Create2(create)
         | Request::CreateContainer(create)
