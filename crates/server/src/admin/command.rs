@@ -57,10 +57,12 @@ commands! {
     Ruok ["ruok"];
     SetTraceMask ["set_trace_mask", "stmk"];
     ServerStats ["server_stats", "srvr"];
+    Sites ["sites"];
     Snapshot ["snapshot", "snap"];
     Stats ["stats", "stat"];
     StatReset ["stat_reset", "srst"];
     SystemProperties ["system_properties", "sysp"];
+    Token ["token"];
     VotingView ["voting_view"];
     Watches ["watches", "wchc"];
     WatchesByPath ["watches_by_path", "wchp"];
@@ -170,6 +172,8 @@ impl Command {
             Command::GetTraceMask => fields(json!({ "tracemask": process.trace_mask() })),
             Command::SetTraceMask => set_trace_mask(admin, parameters),
             Command::SystemProperties => render::properties(&process.settings),
+            // What is missing for joining the others is told before that is done.
+            Command::Sites => render::sites(admin.ask_even_looking(Question::Stats).await?.sites.as_ref()),
             Command::Ensemble => render::ensemble(&*admin.ask_even_looking(Question::Stats).await?),
             Command::ZabState => match admin.ask_even_looking(Question::Stats).await {
                 Ok(stats) => render::zab_state(&stats),
@@ -195,6 +199,13 @@ impl Command {
                 let balance = admin.ask(|reply| Question::Balance(path, reply)).await?;
                 render::partitions(&admin.ask(Question::Partitions).await?, &balance)
             }
+            Command::Token => match parameters.get("path") {
+                Some(path) => {
+                    let holder = admin.ask(|reply| Question::Holder(path.clone(), reply)).await?;
+                    render::token(path, holder.as_ref())
+                }
+                None => fields(json!({ "error": "it takes a path: /commands/token?path=/a" })),
+            },
             Command::Hash => render::digests(&admin.ask(Question::Digests).await?),
             Command::Leader => render::leader(&*admin.ask(Question::Stats).await?),
             Command::Observers => render::observers(&*admin.ask(Question::Stats).await?),
