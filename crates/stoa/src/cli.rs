@@ -16,7 +16,7 @@ use crate::model::{self, ModelCommand};
 use crate::partitions::{self, PartitionsArgs};
 use crate::proxy::{self, ProxyArgs};
 use crate::shell::{self, ShellArgs};
-use crate::sites::{self, SitesArgs};
+use crate::sites::{self, SitesCommand};
 
 /// Arguments of the program.
 #[derive(Debug, Parser)]
@@ -39,7 +39,7 @@ enum Command {
     /// Shows where subtrees live and what is asked of them, and says where they are to live
     Partitions(PartitionsArgs),
     /// Shows how the sites stand, and who holds a token
-    Sites(SitesArgs),
+    Sites(SitesCommand),
     /// Makes an authority and certificates of it, to try TLS out with
     Certificate(CertificateArgs),
     /// Measures a server

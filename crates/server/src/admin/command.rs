@@ -199,13 +199,7 @@ impl Command {
                 let balance = admin.ask(|reply| Question::Balance(path, reply)).await?;
                 render::partitions(&admin.ask(Question::Partitions).await?, &balance)
             }
-            Command::Token => match parameters.get("path") {
-                Some(path) => {
-                    let holder = admin.ask(|reply| Question::Holder(path.clone(), reply)).await?;
-                    render::token(path, holder.as_ref())
-                }
-                None => fields(json!({ "error": "it takes a path: /commands/token?path=/a" })),
-            },
+            Command::Token => token(admin, parameters).await?,
             Command::Hash => render::digests(&admin.ask(Question::Digests).await?),
             Command::Leader => render::leader(&*admin.ask(Question::Stats).await?),
             Command::Observers => render::observers(&*admin.ask(Question::Stats).await?),
@@ -246,6 +240,15 @@ pub(super) fn fields(object: Value) -> Map<String, Value> {
         Value::Object(fields) => fields,
         _ => Map::new(),
     }
+}
+
+/// Who holds the token of a path.
+async fn token(admin: &Admin, parameters: &Parameters) -> Result<Map<String, Value>, Unanswered> {
+    let Some(path) = parameters.get("path").filter(|path| stoa_wire::path::is_valid(path)) else {
+        return Ok(fields(json!({ "error": "it takes a path: /commands/token?path=/a" })));
+    };
+    let holder = admin.ask(|reply| Question::Holder(path.clone(), reply)).await?;
+    Ok(render::token(path, holder.as_ref()))
 }
 
 fn set_trace_mask(admin: &Admin, parameters: &Parameters) -> Map<String, Value> {

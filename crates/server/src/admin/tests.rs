@@ -497,7 +497,10 @@ fn a_hub_tells_of_the_other_sites_and_who_holds_what() {
         "command": "token", "error": null
     });
     assert_eq!(served.command("token?path=/hot"), expected);
-    assert!(served.command("token")["error"].as_str().unwrap().contains("it takes a path"));
+    for query in ["", "?path=", "?path=hot", "?path=/hot/"] {
+        let error = served.command(&format!("token{query}"))["error"].clone();
+        assert!(error.as_str().unwrap().contains("it takes a path"), "{query}: {error}");
+    }
     for question in ["sites", "token?path=/hot"] {
         let answer = Served::example().command(question);
         assert_eq!(answer["error"], "this server is of none of several sites", "{question}");

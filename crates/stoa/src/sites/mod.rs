@@ -12,7 +12,7 @@ use crate::shell::ShellArgs;
 
 /// `stoa sites`.
 #[derive(Debug, Args)]
-pub(crate) struct SitesArgs {
+pub(crate) struct SitesCommand {
     #[command(flatten)]
     shell: ShellArgs,
     /// Admin HTTP of a server, best of the one that leads the hub: it knows what all others lack. `https://` in front where it has TLS
@@ -38,7 +38,7 @@ enum AboutSites {
 }
 
 /// Carries out the command.
-pub(crate) fn run(args: &SitesArgs) -> Result<()> {
+pub(crate) fn run(args: &SitesCommand) -> Result<()> {
     let admin = Admin::new(&args.admin, args.shell.tls()?)?;
     let (answer, shown): (_, fn(&_) -> _) = match &args.what {
         None => (admin.command("sites", None)?, table::of),
