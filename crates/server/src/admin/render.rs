@@ -406,7 +406,7 @@ fn of_site(site: &SiteView) -> Value {
         "unshipped_entries": unshipped.map(|of| of.entries),
         "unshipped_bytes": unshipped.map(|of| of.bytes),
         "unshipped_ms": unshipped.map(|of| of.age_us as f64 / 1e3),
-        "unshipped_is_kept": unshipped.map(|of| of.is_kept),
+        "unshipped_is_all": unshipped.map(|of| of.is_all),
     })
 }
 

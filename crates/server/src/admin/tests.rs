@@ -487,7 +487,7 @@ fn a_hub_tells_of_the_other_sites_and_who_holds_what() {
             "site": "california", "number": 2, "is_hub": false, "is_self": false,
             "servers": ["california.example:2889"], "connected": true, "connected_since": 1_700_000_000_000_i64,
             "round_trip_ms": 62.5, "imported_position": 40, "acknowledged_position": 4000,
-            "unshipped_entries": 3, "unshipped_bytes": 700, "unshipped_ms": 31.0, "unshipped_is_kept": true
+            "unshipped_entries": 3, "unshipped_bytes": 700, "unshipped_ms": 31.0, "unshipped_is_all": true
         })
     );
     let away = &answer["sites"][2];

@@ -73,11 +73,6 @@ fn micros(of: Duration) -> u64 {
 }
 
 fn unshipped(of: Unshipped, now_us: u64) -> UnshippedView {
-    let Unshipped { entries, bytes, since_us, is_kept } = of;
-    UnshippedView {
-        entries,
-        bytes,
-        age_us: since_us.map_or(0, |since| now_us.saturating_sub(since)),
-        is_kept,
-    }
+    let Unshipped { entries, bytes, since_us, is_all } = of;
+    UnshippedView { entries, bytes, age_us: since_us.map_or(0, |since| now_us.saturating_sub(since)), is_all }
 }

@@ -61,8 +61,8 @@ pub struct UnshippedView {
     pub bytes: u64,
     /// For how long the oldest of them waits, microseconds; 0 if there is none.
     pub age_us: u64,
-    /// Whether all of it is kept: else that site cannot go on from where it is.
-    pub is_kept: bool,
+    /// Whether that is all: what is in the log's files alone is not counted.
+    pub is_all: bool,
 }
 
 /// Who holds the token of a path.
@@ -94,7 +94,7 @@ impl SitesView {
             round_trip_us: Some(62_500),
             imported: Some(40),
             acknowledged: Some(4_000),
-            unshipped: Some(UnshippedView { entries: 3, bytes: 700, age_us: 31_000, is_kept: true }),
+            unshipped: Some(UnshippedView { entries: 3, bytes: 700, age_us: 31_000, is_all: true }),
             ..site(2, "california")
         };
         let away = SiteView { connected: Some(false), imported: Some(0), ..site(3, "frankfurt") };

@@ -41,14 +41,6 @@ fn of_now(answer: &Value, now_ms: u128) -> String {
     } else {
         let _ = writeln!(text, "\nthis server does not lead {name}: the one that does knows more");
     }
-    let is_lost = |site: &&Value| site["unshipped_is_kept"] == false;
-    for site in answer["sites"].as_array().into_iter().flatten().filter(is_lost) {
-        let site = shown(&site["site"]);
-        let _ = writeln!(
-            text,
-            "{site} lacks what {name} does not keep any more: it cannot go on from where it is"
-        );
-    }
     text
 }
 
@@ -80,9 +72,11 @@ fn row(of: &Value, now_ms: u128) -> [String; COLUMNS.len()] {
         (Some(false), _) => "no".to_owned(),
         (None, _) => dash(),
     };
+    // What was not counted is in files of the log.
+    let more = if of["unshipped_is_all"] == false { "+" } else { "" };
     let unshipped = match (of["unshipped_entries"].as_u64(), of["unshipped_ms"].as_f64()) {
-        (Some(0), _) => "0".to_owned(),
-        (Some(entries), ms) => format!("{entries}, {:.1} s", ms.unwrap_or(0.0) / 1e3),
+        (Some(0), _) => format!("0{more}"),
+        (Some(entries), ms) => format!("{entries}{more}, {:.1} s", ms.unwrap_or(0.0) / 1e3),
         (None, _) => dash(),
     };
     let number = |field: &str| of[field].as_u64().map_or_else(dash, |number| number.to_string());
@@ -136,11 +130,11 @@ mod tests {
                 {
                     "site": "california", "number": 2, "is_hub": false, "servers": ["c:2889"], "connected": true,
                     "connected_since": 1_699_999_925_000_u64, "round_trip_ms": 62.04, "imported_position": 40,
-                    "unshipped_entries": 3, "unshipped_ms": 1240.0, "unshipped_is_kept": true
+                    "unshipped_entries": 3, "unshipped_ms": 1240.0, "unshipped_is_all": true
                 },
                 {
                     "site": "frank\u{1b}", "number": 3, "servers": [], "connected": false,
-                    "unshipped_entries": 0, "unshipped_is_kept": false
+                    "unshipped_entries": 0, "unshipped_is_all": false
                 }
             ]
         });
@@ -148,11 +142,10 @@ mod tests {
 site              number  servers        connected       round trip  unshipped  imported
 virginia (hub) *  1       a:2889 b:2889  -               -           -          -
 california        2       c:2889         for 1 min 15 s  62.0 ms     3, 1.2 s   40
-frank?            3                      no              -           0          -
+frank?            3                      no              -           0+         -
 
 at virginia: 100 writes here, 0 forwarded, 2 requests wait
 tokens: 5 given, 3 recalled, 1 visits
-frank? lacks what virginia does not keep any more: it cannot go on from where it is
 ";
         assert_eq!(of_now(&answer, NOW_MS), expected);
         let follower = of(&json!({ "site": "a", "number": 2, "leads": false, "sites": [] }));
