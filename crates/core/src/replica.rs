@@ -25,6 +25,7 @@ mod remote_client;
 mod request;
 mod session_table;
 mod side;
+mod site_status;
 mod sites;
 mod snapshot;
 mod status;
@@ -123,7 +124,7 @@ impl Replica {
             leader: Leading::new(&config, hash_seed, at, now),
             clients: Clients::default(),
             servers: Servers::default(),
-            sites: SiteLinks::new(at, recovered.for_sites),
+            sites: SiteLinks::new(at, recovered.for_sites, now.mono_us),
             config,
             timeline,
             messages: VecDeque::new(),

@@ -11,6 +11,7 @@
 //! ```
 //! Integers are little-endian.
 
+use crate::status::{SiteCounts, Unshipped};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -109,20 +110,34 @@ fn decode_entries(bytes: &Bytes, since: u64, upto: u64) -> Result<Vec<(u64, Byte
     Ok(entries)
 }
 
+/// An entry that other sites may not have.
+#[derive(Debug)]
+pub(crate) struct KeptEntry {
+    pub(crate) position: u64,
+    pub(crate) entry: Bytes,
+    /// When it came.
+    pub(crate) since_us: u64,
+    /// So many bytes had been kept by then, with it.
+    end: u64,
+}
+
 /// What has been committed here and other sites may not have.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    entries: VecDeque<(u64, Bytes)>,
+    entries: VecDeque<KeptEntry>,
     bytes: usize,
+    /// So many bytes have been kept since it began.
+    end: u64,
     /// Up to here nothing is kept any more.
     gone: u64,
 }
 
 impl Kept {
     /// An entry is committed.
-    pub(crate) fn push(&mut self, position: u64, entry: Bytes) {
+    pub(crate) fn push(&mut self, position: u64, entry: Bytes, since_us: u64) {
         self.bytes += entry.len();
-        self.entries.push_back((position, entry));
+        self.end += entry.len() as u64;
+        self.entries.push_back(KeptEntry { position, entry, since_us, end: self.end });
     }
 
     /// The state is that at a position, and came from elsewhere.
@@ -132,11 +147,10 @@ impl Kept {
 
     /// Everything up to a position is not needed any more, or there is more than `bytes_max`.
     pub(crate) fn trim(&mut self, upto: u64, bytes_max: usize) {
-        while let Some((position, entry)) = self.entries.front()
-            && (*position <= upto || self.bytes > bytes_max)
-        {
-            self.bytes -= entry.len();
-            self.gone = *position;
+        let is_over = |first: &KeptEntry, bytes| first.position <= upto || bytes > bytes_max;
+        while let Some(first) = self.entries.front().filter(|first| is_over(first, self.bytes)) {
+            self.bytes -= first.entry.len();
+            self.gone = first.position;
             self.entries.pop_front();
         }
     }
@@ -147,10 +161,39 @@ impl Kept {
     }
 
     /// What is kept behind a position.
-    pub(crate) fn behind(&self, position: u64) -> impl Iterator<Item = &(u64, Bytes)> {
-        let first = self.entries.partition_point(|(at, _)| *at <= position);
-        self.entries.range(first..)
+    pub(crate) fn behind(&self, position: u64) -> impl Iterator<Item = &KeptEntry> {
+        self.entries.range(self.first_behind(position)..)
     }
+
+    fn first_behind(&self, position: u64) -> usize {
+        self.entries.partition_point(|kept| kept.position <= position)
+    }
+
+    /// How much is kept behind a position.
+    pub(crate) fn unshipped(&self, position: u64) -> Unshipped {
+        let first = self.first_behind(position);
+        let before = first.checked_sub(1).and_then(|last| self.entries.get(last));
+        let before = before.map_or(self.end - self.bytes as u64, |last| last.end);
+        Unshipped {
+            entries: (self.entries.len() - first) as u64,
+            bytes: self.end - before,
+            since_us: self.entries.get(first).map(|first| first.since_us),
+            is_all: position >= self.gone,
+        }
+    }
+}
+
+/// A message that is not acknowledged.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    /// It has what is behind this position and concerns the receiver,
+    pub(crate) since: u64,
+    /// up to this one.
+    pub(crate) upto: u64,
+    pub(crate) bytes: usize,
+    pub(crate) entries: u64,
+    /// When the oldest of them came, if there is one.
+    pub(crate) since_us: Option<u64>,
 }
 
 /// What is on its way to another site.
@@ -166,8 +209,7 @@ pub(crate) struct Outgoing {
     passed_bytes: usize,
     /// What comes next is being read from the disk.
     pub(crate) is_reading: bool,
-    /// Messages that are not acknowledged: up to where, and how long.
-    in_flight: VecDeque<(u64, usize)>,
+    in_flight: VecDeque<InFlight>,
     in_flight_bytes: usize,
 }
 
@@ -184,10 +226,25 @@ impl Outgoing {
         self.passed_bytes >= PASSED_BYTES
     }
 
-    pub(crate) fn sent(&mut self, upto: u64, bytes: usize) {
-        (self.sent, self.passed, self.passed_bytes) = (upto, upto, 0);
-        self.in_flight.push_back((upto, bytes));
-        self.in_flight_bytes += bytes;
+    pub(crate) fn sent(&mut self, message: InFlight) {
+        (self.sent, self.passed, self.passed_bytes) = (message.upto, message.upto, 0);
+        self.in_flight_bytes += message.bytes;
+        self.in_flight.push_back(message);
+    }
+
+    /// Up to here it has all that concerns it.
+    pub(crate) fn settled(&self) -> u64 {
+        self.in_flight.front().map_or(self.passed, |first| first.since.max(self.acknowledged))
+    }
+
+    /// What it has not acknowledged. What was not looked at yet may concern it.
+    pub(crate) fn unshipped(&self, kept: &Kept) -> Unshipped {
+        let mut unshipped = kept.unshipped(self.passed);
+        unshipped.entries += self.in_flight.iter().map(|message| message.entries).sum::<u64>();
+        unshipped.bytes += self.in_flight_bytes as u64;
+        let oldest = self.in_flight.iter().find_map(|message| message.since_us);
+        unshipped.since_us = oldest.or(unshipped.since_us);
+        unshipped
     }
 
     /// It has everything up to here, and wants what follows.
@@ -203,8 +260,8 @@ impl Outgoing {
 
     pub(crate) fn acknowledged(&mut self, position: u64) {
         self.acknowledged = self.acknowledged.max(position);
-        while let Some((_, bytes)) = self.in_flight.pop_front_if(|(upto, _)| *upto <= position) {
-            self.in_flight_bytes -= bytes;
+        while let Some(message) = self.in_flight.pop_front_if(|message| message.upto <= position) {
+            self.in_flight_bytes -= message.bytes;
         }
     }
 }
@@ -309,6 +366,8 @@ pub(crate) struct SiteLinks {
     pub(crate) forwarded: BTreeMap<u64, ConnectionId>,
     pub(crate) kept: Kept,
     pub(crate) outgoing: BTreeMap<SiteId, Outgoing>,
+    /// Of sites that are not connected any more: up to where they have all that concerns them.
+    pub(crate) settled: BTreeMap<SiteId, u64>,
     /// Up to where the log of each other site is in entries of this leader.
     pub(crate) importing: BTreeMap<SiteId, u64>,
     /// What each other site has been told that is here.
@@ -327,15 +386,40 @@ pub(crate) struct SiteLinks {
     pub(crate) leaving: BTreeMap<i64, VecDeque<bool>>,
     /// At the hub, while it leads: where tokens are to be.
     pub(crate) policy: Option<Policy>,
+    pub(crate) counts: SiteCounts,
 }
 
 impl SiteLinks {
     /// At the start, with what other sites may lack of what is applied up to a position.
-    pub(crate) fn new(applied: u64, for_sites: Vec<(u64, Bytes)>) -> Self {
+    pub(crate) fn new(applied: u64, for_sites: Vec<(u64, Bytes)>, now_us: u64) -> Self {
         let mut links = Self::default();
         links.kept.restart(for_sites.first().map_or(applied, |(first, _)| first - 1));
-        for_sites.into_iter().for_each(|(position, entry)| links.kept.push(position, entry));
+        for_sites.into_iter().for_each(|(position, entry)| links.kept.push(position, entry, now_us));
         links
+    }
+
+    /// The connection with a site, if there is one, is there no more.
+    pub(crate) fn lose(&mut self, site: SiteId) {
+        if let Some(lost) = self.outgoing.remove(&site).filter(|lost| lost.is_open) {
+            self.settled.insert(site, lost.settled());
+        }
+    }
+
+    /// Up to where all have what concerns them that are connected, or were before.
+    pub(crate) fn needed(&self) -> u64 {
+        let connected = self.outgoing.values().map(|link| link.acknowledged);
+        let is_away = |site: &SiteId| !self.outgoing.contains_key(site);
+        let away = self.settled.iter().filter(|(site, _)| is_away(site)).map(|(_, settled)| *settled);
+        connected.chain(away).min().unwrap_or(0)
+    }
+
+    /// What a site has not acknowledged, as far as this leader knows.
+    pub(crate) fn unshipped(&self, site: SiteId) -> Option<Unshipped> {
+        let open = self.outgoing.get(&site).filter(|outgoing| outgoing.is_open);
+        match open {
+            Some(outgoing) => Some(outgoing.unshipped(&self.kept)),
+            None => self.settled.get(&site).map(|position| self.kept.unshipped(*position)),
+        }
     }
 }
 
@@ -385,9 +469,9 @@ mod tests {
     fn what_is_kept_is_given_from_anywhere() {
         let mut kept = Kept::default();
         for position in 1..=5 {
-            kept.push(position * 2, Bytes::from_static(b"12345678"));
+            kept.push(position * 2, Bytes::from_static(b"12345678"), position * 100);
         }
-        let behind = |kept: &Kept, at| kept.behind(at).map(|(position, _)| *position).collect::<Vec<_>>();
+        let behind = |kept: &Kept, at| kept.behind(at).map(|kept| kept.position).collect::<Vec<_>>();
         assert_eq!(behind(&kept, 0), [2, 4, 6, 8, 10]);
         assert_eq!(behind(&kept, 5), [6, 8, 10]);
         kept.trim(4, usize::MAX);

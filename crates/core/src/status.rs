@@ -1,6 +1,7 @@
 //! Where a server stands among the others, for operators.
 
 use alloc::vec::Vec;
+use stoa_tree::SiteId;
 
 /// What a server is to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,4 +46,67 @@ pub struct Status {
     pub outgoing: Vec<u8>,
     /// At the leader: up to which position each other member has the entries.
     pub matched: Vec<(u8, u64)>,
+}
+
+/// How a site stands among the others, as a server of it knows that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SitesStatus {
+    /// Its number.
+    pub own: SiteId,
+    /// The hub's.
+    pub hub: SiteId,
+    /// Whether this server leads it: who does knows more.
+    pub leads: bool,
+    /// Up to which position of its log entries are known to be committed.
+    pub committed: u64,
+    /// Position of the last entry of its log that is applied here.
+    pub applied: u64,
+    /// Requests of its clients that have gone to another site, or wait for one that has.
+    pub waiting: u64,
+    /// What was counted here.
+    pub counts: SiteCounts,
+    /// The others, by number; one that has never been heard of is not among them.
+    pub others: Vec<OtherSite>,
+}
+
+/// What a server knows of another site.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherSite {
+    /// Its number.
+    pub site: SiteId,
+    /// Up to which position of its log everything is here.
+    pub imported: u64,
+    /// At the leader: up to which position of this site's log it has said to have everything, since it is connected.
+    pub acknowledged: Option<u64>,
+    /// At the leader: what it has not acknowledged, once it has been connected.
+    pub unshipped: Option<Unshipped>,
+}
+
+/// What a site has prepared, or the hub has passed on, and another site has not acknowledged. While that one is not
+/// connected this is all that may concern it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unshipped {
+    /// Entries of the log.
+    pub entries: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// When the oldest of them was applied, by the clock of [`Now::mono_us`](stoa_partition::Now).
+    pub since_us: Option<u64>,
+    /// Whether that is all: what is in the log's files alone is not counted.
+    pub is_all: bool,
+}
+
+/// What the leader of a site counts of requests and tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SiteCounts {
+    /// Requests of its clients that were prepared here.
+    pub writes_local: u64,
+    /// Those that have gone to the hub.
+    pub writes_forwarded: u64,
+    /// Tokens that were given to another site; away from the hub these are such that it wanted back.
+    pub grants: u64,
+    /// At the hub: tokens that it wanted back.
+    pub recalls: u64,
+    /// At the hub: requests that it has sent to the home of the ephemeral that they are about.
+    pub visits: u64,
 }

@@ -259,6 +259,7 @@ impl Source for &Driver {
         view::Stats {
             mode: mode(&standing),
             ensemble: self.ensemble_view(&standing, stats.leaders_found),
+            sites: self.sites.get().map(|sites| sites.view(self)),
             partitions: 1,
             uptime_ms: self.clock.now().mono_us / 1000,
             zxid: tree.last_zxid(),
@@ -421,6 +422,10 @@ impl Source for &Driver {
         let begun = self.server.borrow_mut().request_move(path, to, self.clock.now());
         self.after_input();
         begun.map_err(|why| why.to_string())
+    }
+
+    fn holder(&self, path: &str) -> Option<view::Holder> {
+        self.sites.get()?.holder(path, self)
     }
 
     fn may_administer(&self, identities: &[Identity]) -> bool {

@@ -12,8 +12,8 @@ use crate::inbox::{InboxSender, Message};
 use crate::process::Process;
 use crate::threads::Door;
 use crate::view::{
-    Balance, Connection, Digest, Partition, Question, Session, SessionWatches, SnapshotDone, Source, Stats,
-    WatchSummary, merge,
+    Balance, Connection, Digest, Holder, Partition, Question, Session, SessionWatches, SnapshotDone, Source,
+    Stats, WatchSummary, merge,
 };
 use crate::words::{self, Word};
 
@@ -135,6 +135,11 @@ impl Source for Together {
     fn move_subtree(&mut self, path: &str, to: u8) -> Result<(), String> {
         let of_first = self.ask_first(|reply| Question::Move(path.to_owned(), to, reply));
         of_first.blocking_recv().unwrap_or_else(|_| Err("the server is stopping".to_owned()))
+    }
+
+    fn holder(&self, path: &str) -> Option<Holder> {
+        let of_first = self.ask_first(|reply| Question::Holder(path.to_owned(), reply));
+        of_first.blocking_recv().unwrap_or_default()
     }
 
     fn may_administer(&self, identities: &[Identity]) -> bool {

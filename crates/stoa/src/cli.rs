@@ -16,6 +16,7 @@ use crate::model::{self, ModelCommand};
 use crate::partitions::{self, PartitionsArgs};
 use crate::proxy::{self, ProxyArgs};
 use crate::shell::{self, ShellArgs};
+use crate::sites::{self, SitesCommand};
 
 /// Arguments of the program.
 #[derive(Debug, Parser)]
@@ -37,6 +38,8 @@ enum Command {
     Shell(ShellArgs),
     /// Shows where subtrees live and what is asked of them, and says where they are to live
     Partitions(PartitionsArgs),
+    /// Shows how the sites stand, and who holds a token
+    Sites(SitesCommand),
     /// Makes an authority and certificates of it, to try TLS out with
     Certificate(CertificateArgs),
     /// Measures a server
@@ -115,6 +118,7 @@ impl Cli {
             Command::Recover(command) => Ok(stoa_server::recover(&command.args, command.yes)),
             Command::Shell(args) => shell::run(args).map(|()| ExitCode::SUCCESS),
             Command::Partitions(args) => partitions::run(&args).map(|()| ExitCode::SUCCESS),
+            Command::Sites(args) => sites::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Certificate(args) => certificate::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Bench(args) => bench::execute(&args).map(|()| ExitCode::SUCCESS),
             Command::Model(command) => model::run(&command).map(|()| ExitCode::SUCCESS),

@@ -1,5 +1,6 @@
 //! Stoa in one binary: the server, an ensemble to try out, its shell, its load generator and the readers of its files.
 
+mod admin;
 mod bench;
 mod certificate;
 mod cli;
@@ -11,6 +12,7 @@ mod model;
 mod partitions;
 mod proxy;
 mod shell;
+mod sites;
 mod tls;
 
 use std::io::Write as _;

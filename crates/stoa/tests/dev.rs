@@ -208,6 +208,12 @@ fn sites_are_ensembles_with_links_that_can_be_cut() {
         ["  connect   virginia (the hub) ", "california (62 ms to", "frankfurt (20 ms to"]
             .map(|beginning| dev.wait_for(beginning).rsplit(' ').next().unwrap().to_owned())
             .into();
+    let admin: Vec<String> = dev
+        .wait_for("  admin ")
+        .split_whitespace()
+        .filter_map(|url| Some(url.strip_suffix("/commands")?.to_owned()))
+        .collect();
+    sites_are_seen(&admin);
     // Each keeps its own data.
     for (address, site) in addresses.iter().zip(["virginia", "california", "frankfurt"]) {
         assert!(word(address, "srvr").contains("Mode: "), "{site}");
@@ -242,6 +248,40 @@ fn sites_are_ensembles_with_links_that_can_be_cut() {
     let error = Command::new(STOA).args(["dev", "--port", "0", "--data-dir", data]).output().unwrap().stderr;
     let error = String::from_utf8(error).unwrap();
     assert!(error.contains("has sites: take --sites virginia,california,frankfurt"), "{error}");
+}
+
+/// What the leader of each site tells of the connections, until all are there.
+fn sites_are_seen(admin: &[String]) {
+    let stoa = |words: &[&str]| {
+        let output = Command::new(STOA).arg("sites").args(words).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let deadline = Instant::now() + PATIENCE;
+    // California and Frankfurt meet at the hub alone.
+    let expected = [
+        ("virginia (hub) *", "-", "yes", "yes"),
+        ("california *", "yes", "-", "-"),
+        ("frankfurt *", "yes", "-", "-"),
+    ];
+    for (address, (own, of_hub, of_second, of_third)) in admin.iter().zip(expected) {
+        loop {
+            let text = stoa(&["--admin", address]);
+            let is_connected = |line: &str| match line {
+                line if line.contains("  no  ") => "no",
+                line if line.contains("  for ") => "yes",
+                _ => "-",
+            };
+            let connected: Vec<&str> = text.lines().skip(1).take(3).map(is_connected).collect();
+            if connected == [of_hub, of_second, of_third] {
+                assert!(text.contains(own) && text.contains(" requests wait\n"), "{text}");
+                break;
+            }
+            assert!(Instant::now() < deadline, "{address}: {text}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+    let holder = stoa(&["token", "/x", "--admin", &admin[2]]);
+    assert_eq!(holder, "virginia (site 1) holds the token of /x; there is no such znode\n");
 }
 
 #[test]

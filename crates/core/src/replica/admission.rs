@@ -177,6 +177,7 @@ impl Replica {
 
     pub(super) fn prepare_asked(&mut self, origin: Option<Origin>, asked: &Asked<'_>) {
         let Some(origin) = origin else { return };
+        self.count_local_write(origin, asked);
         match asked {
             Asked::Write { opcode: Opcode::Reconfig, .. } => self.take_reconfig(origin, asked),
             asked => self.applied.partition.propose_asked(origin, asked, self.now),

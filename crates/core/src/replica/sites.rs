@@ -7,7 +7,7 @@
 //! request outlives whoever leads at either side, and is carried out once.
 
 use crate::replica::Replica;
-use crate::sites::{BATCH_BYTES, Broker, Outgoing, SiteMessage};
+use crate::sites::{BATCH_BYTES, Broker, InFlight, Outgoing, SiteMessage};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec;
@@ -76,21 +76,23 @@ fn visited_at_once(
 }
 
 /// The next message to a site, of entries that follow on what it was told; `None` if none of them concerns it, and it
-/// need not know how far that has come: mostly it is told with the next that does.
+/// need not know how far that has come: mostly it is told with the next that does. Entries come with the time at which
+/// they were applied, where that is known.
 fn next_batch<'a>(
     outgoing: &mut Outgoing,
     link: Link,
-    entries: impl Iterator<Item = &'a (u64, Bytes)>,
+    entries: impl Iterator<Item = (u64, &'a Bytes, Option<u64>)>,
 ) -> Option<SiteMessage> {
     let (since, mut bytes, mut shipped) = (outgoing.sent, 0, Vec::new());
-    let mut has_to_know = false;
-    for (position, entry) in entries {
+    let (mut has_to_know, mut since_us) = (false, None);
+    for (position, entry, applied_us) in entries {
         let mut items = Vec::new();
         export(entry, link, &mut items).expect("it was applied here");
-        has_to_know |= outgoing.pass(*position, entry.len());
+        has_to_know |= outgoing.pass(position, entry.len());
         if !items.is_empty() {
             bytes += items.len();
-            shipped.push((*position, items.into()));
+            since_us = since_us.or(applied_us);
+            shipped.push((position, items.into()));
         }
         if bytes >= BATCH_BYTES {
             break;
@@ -100,7 +102,7 @@ fn next_batch<'a>(
         return None;
     }
     let upto = outgoing.passed;
-    outgoing.sent(upto, bytes);
+    outgoing.sent(InFlight { since, upto, bytes, entries: shipped.len() as u64, since_us });
     Some(SiteMessage::Batch { since, upto, entries: shipped })
 }
 
@@ -148,13 +150,14 @@ impl Replica {
     /// A connection to the leader of another site is there (again).
     pub fn site_connected(&mut self, site: SiteId, now: Now) {
         self.at(now);
+        self.sites.lose(site);
         self.sites.outgoing.insert(site, Outgoing::default());
         self.ask_again(site);
     }
 
     /// That connection is there no more.
     pub fn site_lost(&mut self, site: SiteId) {
-        self.sites.outgoing.remove(&site);
+        self.sites.lose(site);
         self.sites.outbox.retain(|(to, _)| *to != site);
         self.sites.joining.remove(&site);
         self.sites.states.retain(|(to, _)| *to != site);
@@ -230,8 +233,8 @@ impl Replica {
             }
             SiteMessage::Have { position } => {
                 self.sites.outgoing.entry(from).or_default().acknowledged(position);
-                let needed = self.sites.outgoing.values().map(|link| link.acknowledged).min();
-                self.sites.kept.trim(needed.unwrap_or(0), self.kept_bytes());
+                let needed = self.sites.needed();
+                self.sites.kept.trim(needed, self.kept_bytes());
             }
             SiteMessage::Batch { since, upto, entries } => {
                 let is_readable = |items: &Bytes| Items::imported(items).all(|item| item.is_ok());
@@ -281,6 +284,7 @@ impl Replica {
             let link = Link { from: own, to: *site, hub };
             while outgoing.has_room() && outgoing.passed >= gone {
                 let entries = self.sites.kept.behind(outgoing.passed);
+                let entries = entries.map(|kept| (kept.position, &kept.entry, Some(kept.since_us)));
                 let Some(batch) = next_batch(outgoing, link, entries) else { break };
                 self.sites.outbox.push_back((*site, batch.encode()));
             }
@@ -314,7 +318,8 @@ impl Replica {
         let is_wanted = |outgoing: &&mut Outgoing| outgoing.is_reading && outgoing.passed == since;
         let Some(outgoing) = outgoing.filter(is_wanted).filter(|_| leads) else { return false };
         let behind = |passed: u64| entries.partition_point(|(at, _)| *at <= passed);
-        while let Some(batch) = next_batch(outgoing, link, entries[behind(outgoing.passed)..].iter()) {
+        let behind = |passed: u64| entries[behind(passed)..].iter().map(|(at, entry)| (*at, entry, None));
+        while let Some(batch) = next_batch(outgoing, link, behind(outgoing.passed)) {
             self.sites.outbox.push_back((site, batch.encode()));
         }
         true
@@ -369,7 +374,7 @@ impl Replica {
                 self.applied.partition.tree_mut().streams_mut().begin(position);
                 self.sites.kept.restart(position - 1);
             }
-            self.sites.kept.push(position, entry.clone());
+            self.sites.kept.push(position, entry.clone(), self.now.mono_us);
             self.sites.kept.trim(0, self.kept_bytes());
         }
     }
@@ -377,6 +382,7 @@ impl Replica {
     /// The state is another server's, at a position.
     pub(super) fn site_state_replaced(&mut self, position: u64) {
         self.sites.kept.restart(position);
+        self.sites.settled.clear();
         self.sites.forwarded.clear();
     }
 
@@ -469,6 +475,7 @@ impl Replica {
 
     /// A request of a session is proposed to leave.
     pub(super) fn leaves(&mut self, session: i64, here: bool) {
+        self.sites.counts.writes_forwarded += u64::from(!here);
         self.sites.leaving.entry(session).or_default().push_back(here);
     }
 
@@ -589,6 +596,7 @@ impl Replica {
             && let Some(to) = visited
         {
             self.sites.broker.take_in_hand(ticket);
+            self.sites.counts.visits += 1;
             self.applied.partition.propose_site_item(origin, &SiteItem::Visit { to, session, asked: &bytes });
         } else if own == hub {
             self.find_tokens(ticket, session, origin, &bytes, &missing);
@@ -596,6 +604,7 @@ impl Replica {
             self.sites.broker.take_in_hand(ticket);
             let item = if ticket.site == own {
                 let number = ticket.number;
+                self.sites.counts.writes_forwarded += 1;
                 SiteItem::Forwarded { server, number, here: false, session, asked: &bytes }
             } else {
                 SiteItem::Declined
@@ -635,11 +644,13 @@ impl Replica {
                 self.refuse_ticket(ticket, origin);
                 return;
             }
+            self.sites.counts.visits += 1;
             let item = SiteItem::Visit { to: home, session, asked };
             self.applied.partition.propose_site_item(origin, &item);
         }
         for (path, holder) in wanted {
             if self.sites.broker.block(ticket, &path) {
+                self.sites.counts.recalls += 1;
                 let item = SiteItem::Recall { to: holder, path: &path };
                 self.applied.partition.propose_site_item(None, &item);
             }
@@ -691,7 +702,7 @@ impl Replica {
     fn hand_token(&mut self, path: &str, to: SiteId) -> bool {
         let mut above = path;
         loop {
-            match self.applied.partition.propose_token(above, to, self.now) {
+            match self.give_token(above, to) {
                 Ok(()) => return true,
                 // It has gone there with what is above it.
                 Err(TokenRefusal::NotHeld) => {
@@ -708,10 +719,17 @@ impl Replica {
         }
     }
 
-    /// At the hub: one of its own clients has.
+    fn give_token(&mut self, path: &str, to: SiteId) -> Result<(), TokenRefusal> {
+        let given = self.applied.partition.propose_token(path, to, self.now);
+        self.sites.counts.grants += u64::from(given.is_ok());
+        given
+    }
+
+    /// A client of the leader has had something changed here. At the hub that is told to the policy.
     #[inline]
     pub(super) fn accessed_here(&mut self, request: &Request<'_>) {
         if let Some(own) = self.applied.partition.tree().own_site() {
+            self.sites.counts.writes_local += 1;
             self.accessed(request, own);
         }
     }
@@ -736,7 +754,7 @@ impl Replica {
         });
         for (path, to) in given {
             // What is gone by then, or held elsewhere, is not given.
-            let _ = self.applied.partition.propose_token(&path, to, self.now);
+            let _ = self.give_token(&path, to);
         }
     }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
 
 mod random;
+mod status;
 
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

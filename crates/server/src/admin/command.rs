@@ -57,10 +57,12 @@ commands! {
     Ruok ["ruok"];
     SetTraceMask ["set_trace_mask", "stmk"];
     ServerStats ["server_stats", "srvr"];
+    Sites ["sites"];
     Snapshot ["snapshot", "snap"];
     Stats ["stats", "stat"];
     StatReset ["stat_reset", "srst"];
     SystemProperties ["system_properties", "sysp"];
+    Token ["token"];
     VotingView ["voting_view"];
     Watches ["watches", "wchc"];
     WatchesByPath ["watches_by_path", "wchp"];
@@ -170,6 +172,8 @@ impl Command {
             Command::GetTraceMask => fields(json!({ "tracemask": process.trace_mask() })),
             Command::SetTraceMask => set_trace_mask(admin, parameters),
             Command::SystemProperties => render::properties(&process.settings),
+            // What is missing for joining the others is told before that is done.
+            Command::Sites => render::sites(admin.ask_even_looking(Question::Stats).await?.sites.as_ref()),
             Command::Ensemble => render::ensemble(&*admin.ask_even_looking(Question::Stats).await?),
             Command::ZabState => match admin.ask_even_looking(Question::Stats).await {
                 Ok(stats) => render::zab_state(&stats),
@@ -195,6 +199,7 @@ impl Command {
                 let balance = admin.ask(|reply| Question::Balance(path, reply)).await?;
                 render::partitions(&admin.ask(Question::Partitions).await?, &balance)
             }
+            Command::Token => token(admin, parameters).await?,
             Command::Hash => render::digests(&admin.ask(Question::Digests).await?),
             Command::Leader => render::leader(&*admin.ask(Question::Stats).await?),
             Command::Observers => render::observers(&*admin.ask(Question::Stats).await?),
@@ -235,6 +240,15 @@ pub(super) fn fields(object: Value) -> Map<String, Value> {
         Value::Object(fields) => fields,
         _ => Map::new(),
     }
+}
+
+/// Who holds the token of a path.
+async fn token(admin: &Admin, parameters: &Parameters) -> Result<Map<String, Value>, Unanswered> {
+    let Some(path) = parameters.get("path").filter(|path| stoa_wire::path::is_valid(path)) else {
+        return Ok(fields(json!({ "error": "it takes a path: /commands/token?path=/a" })));
+    };
+    let holder = admin.ask(|reply| Question::Holder(path.clone(), reply)).await?;
+    Ok(render::token(path, holder.as_ref()))
 }
 
 fn set_trace_mask(admin: &Admin, parameters: &Parameters) -> Map<String, Value> {

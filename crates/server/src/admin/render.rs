@@ -7,8 +7,8 @@ use crate::config::{SETTINGS, Settings};
 use crate::metrics::{Figures, average_ms, latency_min_us, monitor_texts, monitor_values};
 use crate::process::{Process, VERSION};
 use crate::view::{
-    Balance, Connection, Digest, EnsembleStatus, MemberStatus, Mode, Moved, Partition, Session,
-    SessionWatches, Sizes, Stats, Subtree, WatchSummary,
+    Balance, Connection, Digest, EnsembleStatus, Holder, MemberStatus, Mode, Moved, Partition, Session,
+    SessionWatches, SiteView, SitesView, Sizes, Stats, Subtree, WatchSummary,
 };
 use crate::words::{by_path, interest_ops, java_address, server_id};
 
@@ -366,6 +366,53 @@ pub(super) fn partitions(partitions: &[Partition], balance: &Balance) -> Map<Str
 
 pub(super) fn moved(of: &Moved) -> Value {
     json!({ "path": of.path, "to": of.to, "refused": of.refused, "time": of.at_ms })
+}
+
+/// What a server answers that has nothing to do with sites.
+const NO_SITES: &str = "this server is of none of several sites";
+
+pub(super) fn sites(sites: Option<&SitesView>) -> Map<String, Value> {
+    let Some(sites) = sites else { return fields(json!({ "error": NO_SITES })) };
+    fields(json!({
+        "site": sites.name,
+        "number": sites.number,
+        "hub": sites.hub,
+        "leads": sites.leads,
+        "committed_position": sites.committed,
+        "applied_position": sites.applied,
+        "waiting_requests": sites.waiting,
+        "writes_local": sites.counts.writes_local,
+        "writes_forwarded": sites.counts.writes_forwarded,
+        "token_grants": sites.counts.grants,
+        "token_recalls": sites.counts.recalls,
+        "token_visits": sites.counts.visits,
+        "sites": sites.sites.iter().map(of_site).collect::<Vec<_>>(),
+    }))
+}
+
+fn of_site(site: &SiteView) -> Value {
+    let unshipped = site.unshipped;
+    json!({
+        "site": site.name,
+        "number": site.number,
+        "is_hub": site.is_hub,
+        "is_self": site.is_own,
+        "servers": site.servers,
+        "connected": site.connected,
+        "connected_since": site.connected_ms,
+        "round_trip_ms": site.round_trip_us.map(|us| us as f64 / 1e3),
+        "imported_position": site.imported,
+        "acknowledged_position": site.acknowledged,
+        "unshipped_entries": unshipped.map(|of| of.entries),
+        "unshipped_bytes": unshipped.map(|of| of.bytes),
+        "unshipped_ms": unshipped.map(|of| of.age_us as f64 / 1e3),
+        "unshipped_is_all": unshipped.map(|of| of.is_all),
+    })
+}
+
+pub(super) fn token(path: &str, holder: Option<&Holder>) -> Map<String, Value> {
+    let Some(Holder { site, name, is_there }) = holder else { return fields(json!({ "error": NO_SITES })) };
+    fields(json!({ "path": path, "holder": name, "holder_number": site, "exists": is_there }))
 }
 
 fn of_member(ensemble: &EnsembleStatus, member: &MemberStatus) -> Value {

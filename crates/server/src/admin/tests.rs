@@ -11,7 +11,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
 use crate::process::VERSION;
-use crate::view::tests::{Example, ensemble_settings, follower, leader, looking, read_only, stats};
+use crate::view::tests::{Example, ensemble_settings, follower, hub, leader, looking, read_only, stats};
 use crate::view::{Mode, Stats};
 
 /// A served admin port with a partition that answers like [`Example`].
@@ -470,6 +470,41 @@ fn how_many_partitions_are_led_is_told_where_there_are_several() {
     assert_eq!(served.command("monitor")["stoa_partitions_led"], 2);
     let one = Served::of_ensemble(leader);
     assert_eq!(one.command("monitor")["stoa_partitions_led"], Value::Null);
+}
+
+#[test]
+fn a_hub_tells_of_the_other_sites_and_who_holds_what() {
+    let served = Served::of_ensemble(hub);
+    let answer = served.command("sites");
+    assert_eq!(
+        (&answer["site"], &answer["hub"], &answer["leads"]),
+        (&json!("virginia"), &json!(1), &json!(true))
+    );
+    assert_eq!((&answer["waiting_requests"], &answer["writes_local"]), (&json!(6), &json!(100)));
+    assert_eq!(
+        answer["sites"][1],
+        json!({
+            "site": "california", "number": 2, "is_hub": false, "is_self": false,
+            "servers": ["california.example:2889"], "connected": true, "connected_since": 1_700_000_000_000_i64,
+            "round_trip_ms": 62.5, "imported_position": 40, "acknowledged_position": 4000,
+            "unshipped_entries": 3, "unshipped_bytes": 700, "unshipped_ms": 31.0, "unshipped_is_all": true
+        })
+    );
+    let away = &answer["sites"][2];
+    assert_eq!((&away["connected"], &away["unshipped_entries"]), (&json!(false), &Value::Null));
+    let expected = json!({
+        "path": "/hot", "holder": "california", "holder_number": 2, "exists": true,
+        "command": "token", "error": null
+    });
+    assert_eq!(served.command("token?path=/hot"), expected);
+    for query in ["", "?path=", "?path=hot", "?path=/hot/"] {
+        let error = served.command(&format!("token{query}"))["error"].clone();
+        assert!(error.as_str().unwrap().contains("it takes a path"), "{query}: {error}");
+    }
+    for question in ["sites", "token?path=/hot"] {
+        let answer = Served::example().command(question);
+        assert_eq!(answer["error"], "this server is of none of several sites", "{question}");
+    }
 }
 
 #[test]

@@ -5,7 +5,8 @@ use stoa_wire::Opcode;
 use super::{Metric, MetricKind, Value};
 use crate::process::VERSION;
 use crate::view::{
-    EnsembleStatus, Extension, Histogram, LinkStatus, MemberStatus, Mode, Quota, Sizes, Stats,
+    EnsembleStatus, Extension, Histogram, LinkStatus, MemberStatus, Mode, Quota, SiteView, SitesView, Sizes,
+    Stats,
 };
 
 use MetricKind::{Counter, Gauge, Quantiles, Summary};
@@ -310,6 +311,30 @@ metrics! {
         |f| by_peer(&f.stats, |link| link.queued_bytes);
     "stoa_snapshots_received_total", Counter, "Snapshots that have come from other servers; absent on a server that stands alone.",
         |f| of_ensemble(&f.stats, |ensemble| Value::Whole(ensemble.snapshots_received));
+    "stoa_site_connected", Gauge, "At a leader: 1 when the leader of another site is connected, 0 when it is not, by site; that of the hub alone elsewhere.",
+        |f| by_site(&f.stats, |site| site.connected.map(|is| Value::Whole(is.into())));
+    "stoa_site_round_trip_seconds", Gauge, "At a leader: how long it takes to that leader and back; the last time that it was tried.",
+        |f| by_site(&f.stats, |site| site.round_trip_us.map(|us| Value::Real(us as f64 / SECONDS)));
+    "stoa_site_unshipped_entries", Gauge, "At a leader: entries of the log that concern another site, and that it has not acknowledged; some are always on their way. While it is away these are all that may concern it.",
+        |f| by_site(&f.stats, |site| site.unshipped.map(|of| Value::Whole(of.entries)));
+    "stoa_site_unshipped_bytes", Gauge, "Their bytes.",
+        |f| by_site(&f.stats, |site| site.unshipped.map(|of| Value::Whole(of.bytes)));
+    "stoa_site_unshipped_seconds", Gauge, "For how long the oldest of them waits; 0 if there is none.",
+        |f| by_site(&f.stats, |site| site.unshipped.map(|of| Value::Real(of.age_us as f64 / SECONDS)));
+    "stoa_site_imported_position", Gauge, "Up to which position of its own log everything of another site is here.",
+        |f| by_site(&f.stats, |site| site.imported.map(Value::Whole));
+    "stoa_forwarded_requests", Gauge, "Requests of this site's clients that wait for another site; absent where there are no sites, as all that follow up to the tokens.",
+        |f| of_sites(&f.stats, |sites| sites.waiting);
+    "stoa_writes_local_total", Counter, "At a leader: requests of its site's clients that were prepared there.",
+        |f| of_sites(&f.stats, |sites| sites.counts.writes_local);
+    "stoa_writes_forwarded_total", Counter, "At a leader: those that have gone to the hub.",
+        |f| of_sites(&f.stats, |sites| sites.counts.writes_forwarded);
+    "stoa_token_grants_total", Counter, "At a leader: tokens that it has given to another site; away from the hub, those that it has given back.",
+        |f| of_sites(&f.stats, |sites| sites.counts.grants);
+    "stoa_token_recalls_total", Counter, "At the hub's leader: tokens that it wanted back.",
+        |f| of_sites(&f.stats, |sites| sites.counts.recalls);
+    "stoa_token_visits_total", Counter, "At the hub's leader: requests that it has sent to the home of the ephemeral that they are about.",
+        |f| of_sites(&f.stats, |sites| sites.counts.visits);
     "process_resident_memory_bytes", Gauge, "Memory of the process.",
         |f| Value::Whole(f.memory.resident);
     "process_virtual_memory_bytes", Gauge, "Addresses that the process has taken.",
@@ -400,6 +425,18 @@ fn by_member(ensemble: &EnsembleStatus, number: impl Fn(&MemberStatus) -> Option
 
 fn by_peer(stats: &Stats, number: impl Fn(&LinkStatus) -> u64) -> Value {
     by_member(&stats.ensemble, |member| member.link.as_ref().map(&number))
+}
+
+/// A value for each of the sites of which there is one.
+fn by_site(stats: &Stats, value: impl Fn(&SiteView) -> Option<Value>) -> Value {
+    let sites = stats.sites.iter().flat_map(|sites| &sites.sites);
+    let values: Vec<_> = sites.filter_map(|site| Some((escaped(&site.name), value(site)?))).collect();
+    if values.is_empty() { Value::Absent } else { Value::Each("site", values) }
+}
+
+/// Something that only a server has that belongs to one of several sites.
+fn of_sites(stats: &Stats, number: impl Fn(&SitesView) -> u64) -> Value {
+    stats.sites.as_ref().map_or(Value::Absent, |sites| Value::Whole(number(sites)))
 }
 
 fn latency(stats: &Stats, changes: bool) -> Histogram {

@@ -163,7 +163,7 @@ fn real(number: f64) -> serde_json::Number {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::tests::{follower, leader, looking, stats};
+    use crate::view::tests::{follower, hub, leader, looking, stats};
     use crate::view::{Following, MemberStatus, Quota, Service, Sizes, Watchers};
 
     fn figures() -> Figures {
@@ -447,6 +447,35 @@ stoa_peer_queued_bytes{server=\"4\"} 0
         }
         let alone = text(stats());
         assert!(!alone.contains("stoa_peer_connected") && !alone.contains("quorum_size"), "{alone}");
+    }
+
+    /// The figures of the hub's leader of the example that are about the sites.
+    const HUB: &str = "\
+stoa_site_connected{site=\"california\"} 1
+stoa_site_connected{site=\"frankfurt\"} 0
+stoa_site_round_trip_seconds{site=\"california\"} 0.0625
+stoa_site_unshipped_entries{site=\"california\"} 3
+stoa_site_unshipped_bytes{site=\"california\"} 700
+stoa_site_unshipped_seconds{site=\"california\"} 0.031
+stoa_site_imported_position{site=\"california\"} 40
+stoa_site_imported_position{site=\"frankfurt\"} 0
+stoa_forwarded_requests 6
+stoa_writes_local_total 100
+stoa_writes_forwarded_total 7
+stoa_token_grants_total 5
+stoa_token_recalls_total 2
+stoa_token_visits_total 1
+";
+
+    #[test]
+    fn prometheus_tells_of_every_other_site() {
+        let is_of_it = |line: &str| {
+            let names = ["stoa_site_", "stoa_writes_", "stoa_token_", "stoa_forwarded_"];
+            names.iter().any(|name| line.starts_with(name))
+        };
+        let text = |stats| of_ensemble(&prometheus(&Figures { stats, ..Figures::default() }), is_of_it);
+        assert_eq!(text(hub()), HUB);
+        assert_eq!(text(leader()), "");
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod hello;
 mod link;
 mod list;
 mod pack;
+mod view;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -67,10 +68,10 @@ pub(crate) struct Sites {
 
 /// How it stands with another site.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SiteStatus {
-    pub(crate) site: SiteId,
-    pub(crate) connected: Duration,
-    pub(crate) round_trip: Option<Duration>,
+struct SiteStatus {
+    site: SiteId,
+    connected: Duration,
+    round_trip: Option<Duration>,
 }
 
 /// The socket where the leaders of other sites connect.
@@ -174,7 +175,7 @@ impl Sites {
     }
 
     /// How it stands with those that are connected.
-    pub(crate) fn status(&self) -> Vec<SiteStatus> {
+    fn status(&self) -> Vec<SiteStatus> {
         let of = |link: &Rc<Link>| SiteStatus {
             site: link.site,
             connected: link.since.elapsed(),
@@ -184,7 +185,7 @@ impl Sites {
     }
 
     /// Which sites there are, as far as this server knows.
-    pub(crate) fn list(&self, driver: &Driver) -> Vec<Site> {
+    fn list(&self, driver: &Driver) -> Vec<Site> {
         let server = driver.server.borrow();
         let data = server.tree().get(SITES_PATH).and_then(|znode| znode.data().map(<[u8]>::to_vec));
         let list = data.map(|data| list::decode(&String::from_utf8_lossy(&data)));

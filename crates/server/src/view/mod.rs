@@ -10,6 +10,7 @@ mod counts;
 mod ensemble;
 pub(crate) mod merge;
 mod partition;
+mod sites;
 mod unready;
 
 use stoa_tree::Identity;
@@ -21,6 +22,7 @@ pub use connection::{Connection, ConnectionSession};
 pub use counts::{Following, Quota, Service, Sizes, Watchers};
 pub use ensemble::{EnsembleStatus, LAG_ENTRIES_MAX, LinkStatus, MemberStatus, Mode, Timeline};
 pub use partition::{Partition, Subtree};
+pub use sites::{Holder, SiteView, SitesView, UnshippedView};
 pub(crate) use unready::why_unready;
 
 /// A question to the thread that owns the partition, with the place where the answer goes.
@@ -44,6 +46,8 @@ pub enum Question {
     Balance(Option<String>, oneshot::Sender<Balance>),
     /// Move the subtree at a path to a partition, if this server leads.
     Move(String, u8, oneshot::Sender<Result<(), String>>),
+    /// Who holds the token of a path; nobody where there are no sites.
+    Holder(String, oneshot::Sender<Option<Holder>>),
     /// Whether whoever has proved to be these has all permissions on the root.
     MayAdminister(Vec<Identity>, oneshot::Sender<bool>),
     /// The history of digests of the tree.
@@ -88,6 +92,9 @@ impl Question {
             Question::Move(path, to, reply) => {
                 let _ = reply.send(source.move_subtree(&path, to));
             }
+            Question::Holder(path, reply) => {
+                let _ = reply.send(source.holder(&path));
+            }
             Question::MayAdminister(identities, reply) => {
                 let _ = reply.send(source.may_administer(&identities));
             }
@@ -127,6 +134,8 @@ pub trait Source {
     fn balance(&self, path: Option<&str>) -> Balance;
     /// Has the subtree at a path moved to a partition; says why not when that is not begun.
     fn move_subtree(&mut self, path: &str, to: u8) -> Result<(), String>;
+    /// Who holds the token of a path; nobody where there are no sites.
+    fn holder(&self, path: &str) -> Option<Holder>;
     /// Whether whoever has proved to be these has all permissions on the root.
     fn may_administer(&self, identities: &[Identity]) -> bool;
     /// The history of digests of the tree, oldest first.
@@ -193,6 +202,8 @@ pub struct Stats {
     pub mode: Mode,
     /// Where it stands among the others.
     pub ensemble: EnsembleStatus,
+    /// How its site stands among the others, if it belongs to one of several.
+    pub sites: Option<SitesView>,
     /// How many partitions it has.
     pub partitions: u64,
     /// Since when it runs.
@@ -651,6 +662,11 @@ pub(crate) mod tests {
         Stats { mode: Mode::Looking, ensemble, ..stats() }
     }
 
+    /// The leader of a site with two others.
+    pub(crate) fn hub() -> Stats {
+        Stats { sites: Some(SitesView::example()), ..leader() }
+    }
+
     /// And when that has lasted for a while, and it may read.
     pub(crate) fn read_only() -> Stats {
         Stats { mode: Mode::ReadOnly, ..looking() }
@@ -791,6 +807,12 @@ pub(crate) mod tests {
         fn move_subtree(&mut self, path: &str, to: u8) -> Result<(), String> {
             self.moves += 1;
             if (path, to) == ("/hot", 2) { Ok(()) } else { Err("server 3 leads: ask it".to_owned()) }
+        }
+
+        fn holder(&self, path: &str) -> Option<Holder> {
+            let sites = self.stats().sites?.sites;
+            let name = sites.get(1).map(|site| site.name.clone());
+            Some(Holder { site: 2, name, is_there: path == "/hot" })
         }
 
         fn may_administer(&self, identities: &[Identity]) -> bool {

@@ -154,6 +154,9 @@ fn latency_before_the_first_request_is_zero() {
         fn move_subtree(&mut self, _: &str, _: u8) -> Result<(), String> {
             Ok(())
         }
+        fn holder(&self, _: &str) -> Option<crate::view::Holder> {
+            None
+        }
         fn may_administer(&self, _: &[stoa_tree::Identity]) -> bool {
             false
         }

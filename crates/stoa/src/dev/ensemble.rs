@@ -206,14 +206,9 @@ impl Ensemble {
         let program = std::env::args().next().unwrap_or_else(|| "stoa".to_owned());
         let servers = self.plan.connection_string(0);
         let count = self.states.len();
-        let admin: Vec<String> = self
-            .plan
-            .servers
-            .iter()
-            .filter(|server| server.admin_port != 0)
-            .map(|server| format!("http://{ADDRESS}:{}/commands", server.admin_port))
-            .collect();
-        let admin = if admin.is_empty() { "off: the ports are taken".to_owned() } else { admin.join(" ") };
+        let admin = self.plan.servers.iter();
+        let admin = admin.map(|server| format!("http://{ADDRESS}:{}/commands", server.admin_port));
+        let admin = admin.collect::<Vec<_>>().join(" ");
         let folder = self.plan.folder.display();
         let fate = if self.is_temporary { "removed at the end; --data-dir keeps it" } else { "kept" };
         let ready = match (count, self.plan.sites.len()) {

@@ -14,7 +14,7 @@ use crate::failure::{Context as _, Failure, Result};
 const PEER_PORTS: &str = "peer-ports";
 /// The peer ports of a new ensemble are so far above the ports for clients, where they are free.
 const PEER_PORTS_ABOVE: u16 = 10_000;
-/// The admin port of the first server, as that of a server alone.
+/// The admin port of the first server, where it is free, as that of a server alone.
 const ADMIN_PORT: u16 = 8080;
 /// The ports for other sites are so far above those for clients, where they are free.
 const SITE_PORTS_ABOVE: u16 = 20_000;
@@ -44,7 +44,6 @@ pub(super) struct ServerPlan {
     pub(super) folder: PathBuf,
     pub(super) port: u16,
     pub(super) peer_port: u16,
-    /// 0 if the port was taken.
     pub(super) admin_port: u16,
     /// Where it listens for other sites; 0 where there are none.
     pub(super) site_port: u16,
@@ -103,8 +102,7 @@ pub(super) fn make(count: u8, first_port: u16, folder: &Path, mut sites: Vec<Sit
         for (&port, peer_port) in ports.iter().zip(peer_ports(ports, &folder, &mut held)?) {
             let id = u8::try_from(servers.len() + 1).expect("there are no more than there are ids");
             let folder = folder.join(id.to_string());
-            let admin_port = ADMIN_PORT + u16::from(id) - 1;
-            let admin_port = hold(admin_port, &mut held).map_or(0, |()| admin_port);
+            let admin_port = above(ADMIN_PORT, u16::from(id) - 1, &mut held)?;
             let site_port = if sites.is_empty() { 0 } else { above(SITE_PORTS_ABOVE, port, &mut held)? };
             servers.push(ServerPlan { id, site, folder, port, peer_port, admin_port, site_port });
         }

@@ -3,7 +3,6 @@
 //! Figures come from a server's admin HTTP. What the operator says is written into the znode for it, as any
 //! client could, so it is an ensemble's and not a server's, and outlives both.
 
-mod admin;
 mod edit;
 mod table;
 
@@ -16,13 +15,15 @@ use stoa_client::blocking::Client;
 use stoa_client::{CreateMode, ErrorCode};
 use stoa_core::{HINTS_PATH, Hint};
 
+use crate::admin::Admin;
 use crate::failure::{Context as _, Failure, Result};
 use crate::shell::ShellArgs;
-use admin::Admin;
 
 /// How long a subtree may take to come where it is pinned.
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);
+/// What admin HTTP is asked.
+const COMMAND: &str = "partitions";
 /// How often the hints are written anew when others write them too.
 const ATTEMPTS: usize = 10;
 
@@ -112,7 +113,7 @@ fn admin(args: &PartitionsArgs) -> Result<Admin<'_>> {
 }
 
 fn show(args: &PartitionsArgs) -> Result<()> {
-    let answer = admin(args)?.partitions(None)?;
+    let answer = admin(args)?.command(COMMAND, None)?;
     if args.shell.is_json() {
         return say(&answer.to_string());
     }
@@ -152,7 +153,7 @@ fn change(args: &PartitionsArgs, edit: impl Fn(&str) -> String) -> Result<()> {
 /// Pins a subtree and waits until it is there.
 fn pin(args: &PartitionsArgs, hint: &Hint, path: &str, to: u8) -> Result<()> {
     let admin = admin(args)?;
-    let before = admin.partitions(Some(path))?;
+    let before = admin.command(COMMAND, Some(path))?;
     let count = before["partitions"].as_array().map_or(0, Vec::len);
     if usize::from(to) >= count {
         return Err(Failure::usage(format!("there is no partition {to}: the server has {count}, from 0")));
@@ -161,7 +162,7 @@ fn pin(args: &PartitionsArgs, hint: &Hint, path: &str, to: u8) -> Result<()> {
     let known = moves_of(&before, path);
     let began = Instant::now();
     loop {
-        let now = admin.partitions(Some(path))?;
+        let now = admin.command(COMMAND, Some(path))?;
         if now["place"] == u64::from(to) {
             return say(&format!("{path} lives on partition {to}"));
         }

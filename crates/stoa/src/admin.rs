@@ -17,14 +17,14 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 const WITH_TLS: &str = "https://";
 
 /// Where it is.
-pub(super) struct Admin<'a> {
+pub(crate) struct Admin<'a> {
     address: &'a str,
     tls: Option<Tls>,
 }
 
 impl<'a> Admin<'a> {
     /// At `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`; the last one needs to be told whom to trust.
-    pub(super) fn new(address: &'a str, tls: Option<Tls>) -> Result<Self> {
+    pub(crate) fn new(address: &'a str, tls: Option<Tls>) -> Result<Self> {
         let Some(address) = address.strip_prefix(WITH_TLS) else {
             return Ok(Self { address: address.strip_prefix("http://").unwrap_or(address), tls: None });
         };
@@ -33,10 +33,10 @@ impl<'a> Admin<'a> {
         Ok(Self { address, tls: Some(tls) })
     }
 
-    /// What lives where, and where a path does.
-    pub(super) fn partitions(&self, path: Option<&str>) -> Result<Value> {
+    /// What a command answers, which may be about a path.
+    pub(crate) fn command(&self, name: &str, path: Option<&str>) -> Result<Value> {
         let query = path.map(|path| format!("?path={}", encoded(path))).unwrap_or_default();
-        let body = self.get(&format!("/commands/partitions{query}"));
+        let body = self.get(&format!("/commands/{name}{query}"));
         let body = body.context(format!("admin HTTP at {} (--admin says where it is)", self.address))?;
         let answer: Value =
             serde_json::from_str(&body).context(format!("what {} answers is no JSON", self.address))?;

@@ -1,0 +1,53 @@
+//! How this site stands among the others, for operators.
+
+use crate::replica::Replica;
+use crate::status::{OtherSite, SitesStatus};
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use stoa_partition::Asked;
+use stoa_timeline::Origin;
+use stoa_tree::SiteId;
+
+impl Replica {
+    /// How this site stands among the others; `None` where it is none, or has not joined them.
+    #[must_use]
+    pub fn site_status(&self) -> Option<SitesStatus> {
+        let tree = self.applied.partition.tree();
+        let (own, hub) = (tree.own_site()?, tree.hub()?);
+        let streams = tree.streams();
+        let mut sites: BTreeSet<SiteId> = streams.all_imported().map(|(site, _)| site).collect();
+        sites.extend(self.sites.outgoing.keys().chain(self.sites.settled.keys()));
+        sites.extend([hub]);
+        sites.remove(&own);
+        let of_here = streams.all_waiting().filter(|waiting| waiting.ticket.site == own);
+        let (applied, _) = self.timeline.applied_at();
+        Some(SitesStatus {
+            own,
+            hub,
+            leads: self.timeline.leads(),
+            committed: self.timeline.committed(),
+            applied,
+            waiting: of_here.count() as u64,
+            counts: self.sites.counts,
+            others: sites.into_iter().map(|site| self.other_site(site)).collect::<Vec<_>>(),
+        })
+    }
+
+    fn other_site(&self, site: SiteId) -> OtherSite {
+        let leads = self.timeline.leads();
+        let open = self.sites.outgoing.get(&site).filter(|outgoing| leads && outgoing.is_open);
+        OtherSite {
+            site,
+            imported: self.applied.partition.tree().streams().imported(site),
+            acknowledged: open.map(|outgoing| outgoing.acknowledged),
+            unshipped: self.sites.unshipped(site).filter(|_| leads),
+        }
+    }
+
+    /// A request is prepared here: if it is one of a client of this site, it counts as such.
+    pub(super) fn count_local_write(&mut self, origin: Origin, asked: &Asked<'_>) {
+        let Some(own) = self.applied.partition.tree().own_site() else { return };
+        let is_own = matches!(asked, Asked::Write { .. }) && [0, own].contains(&origin.site);
+        self.sites.counts.writes_local += u64::from(is_own);
+    }
+}

@@ -1,0 +1,78 @@
+//! What operators see of the sites.
+
+use std::time::Duration;
+
+use super::{Site, SiteStatus, Sites};
+use crate::driver::Driver;
+use crate::view::{Holder, SiteView, SitesView, UnshippedView};
+use stoa_core::{SitesStatus, Unshipped};
+
+impl Sites {
+    /// How this site stands among the others.
+    pub(crate) fn view(&self, driver: &Driver) -> SitesView {
+        let known = driver.server.borrow().site_status();
+        let (links, list) = (self.status(), self.list(driver));
+        let of = |site: &Site| self.site_view(site, &links, known.as_ref(), driver);
+        let view = SitesView {
+            name: self.own.clone(),
+            leads: driver.server.borrow().leads(),
+            sites: list.iter().map(of).collect(),
+            ..SitesView::default()
+        };
+        let Some(SitesStatus { own, hub, leads, committed, applied, waiting, counts, .. }) = known else {
+            return view;
+        };
+        let (number, hub) = (Some(own.into()), Some(hub.into()));
+        SitesView { number, hub, leads, committed, applied, waiting, counts, ..view }
+    }
+
+    fn site_view(
+        &self,
+        site: &Site,
+        links: &[SiteStatus],
+        known: Option<&SitesStatus>,
+        driver: &Driver,
+    ) -> SiteView {
+        let is_own = site.addresses.name == self.own;
+        let link = links.iter().find(|link| link.site == site.number);
+        let other = known.and_then(|known| known.others.iter().find(|other| other.site == site.number));
+        let is_at_hub = known.map_or(self.is_first(), |known| known.own == known.hub);
+        // Sites that are no hub are not connected with each other.
+        let is_beside = !is_own && (is_at_hub || site.is_hub) && driver.server.borrow().leads();
+        let now = driver.now();
+        let connected_ms =
+            link.map(|link| now.wall_ms - i64::try_from(link.connected.as_millis()).unwrap_or(0));
+        SiteView {
+            number: site.number.into(),
+            name: site.addresses.name.clone(),
+            is_hub: site.is_hub,
+            is_own,
+            servers: site.addresses.servers.iter().map(|(host, port)| format!("{host}:{port}")).collect(),
+            connected: is_beside.then_some(link.is_some()),
+            connected_ms,
+            round_trip_us: link.and_then(|link| link.round_trip).map(micros),
+            imported: other.map(|other| other.imported),
+            acknowledged: other.and_then(|other| other.acknowledged),
+            unshipped: other.and_then(|other| other.unshipped).map(|of| unshipped(of, now.mono_us)),
+        }
+    }
+
+    /// Who holds the token of a path.
+    pub(crate) fn holder(&self, path: &str, driver: &Driver) -> Option<Holder> {
+        let (site, is_there) = {
+            let server = driver.server.borrow();
+            (server.tree().holder(path)?, server.tree().get(path).is_some())
+        };
+        let named = self.list(driver).into_iter().find(|known| known.number == site);
+        Some(Holder { site: site.into(), name: named.map(|known| known.addresses.name), is_there })
+    }
+}
+
+fn micros(of: Duration) -> u64 {
+    u64::try_from(of.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn unshipped(of: Unshipped, now_us: u64) -> UnshippedView {
+    let Unshipped { entries, bytes, since_us, is_all } = of;
+    UnshippedView { entries, bytes, age_us: since_us.map_or(0, |since| now_us.saturating_sub(since)), is_all }
+}

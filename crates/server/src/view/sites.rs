@@ -1,0 +1,114 @@
+//! How a site stands among the others.
+
+use stoa_core::SiteCounts;
+
+/// The site of a server, and the others, as that server knows them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SitesView {
+    /// The name of the server's site.
+    pub name: String,
+    /// Its number; none before it has joined the others.
+    pub number: Option<u64>,
+    /// The hub's number.
+    pub hub: Option<u64>,
+    /// Whether the server leads its site: who does knows what others lack.
+    pub leads: bool,
+    /// Up to which position of the site's log entries are known to be committed.
+    pub committed: u64,
+    /// Position of the last entry of that log that is applied here.
+    pub applied: u64,
+    /// Requests of the site's clients that wait for another one.
+    pub waiting: u64,
+    /// What this server has counted.
+    pub counts: SiteCounts,
+    /// Every site, this one among them, by number.
+    pub sites: Vec<SiteView>,
+}
+
+/// One of the sites.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SiteView {
+    /// Its number.
+    pub number: u64,
+    /// Its name.
+    pub name: String,
+    /// Whether it is the hub.
+    pub is_hub: bool,
+    /// Whether it is that of the server.
+    pub is_own: bool,
+    /// Where its servers listen for other sites.
+    pub servers: Vec<String>,
+    /// At the leader: whether its leader is connected. None of sites that are reached through the hub.
+    pub connected: Option<bool>,
+    /// Since when, milliseconds since the epoch.
+    pub connected_ms: Option<i64>,
+    /// How long it takes there and back, microseconds.
+    pub round_trip_us: Option<u64>,
+    /// Of others: up to which position of its log everything is here.
+    pub imported: Option<u64>,
+    /// At the leader: up to which position of the log here it has said to have everything.
+    pub acknowledged: Option<u64>,
+    /// At the leader: what it has not acknowledged.
+    pub unshipped: Option<UnshippedView>,
+}
+
+/// What another site has not acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnshippedView {
+    /// Entries of the log.
+    pub entries: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// For how long the oldest of them waits, microseconds; 0 if there is none.
+    pub age_us: u64,
+    /// Whether that is all: what is in the log's files alone is not counted.
+    pub is_all: bool,
+}
+
+/// Who holds the token of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The site.
+    pub site: u64,
+    /// Its name, if the list of sites has it.
+    pub name: Option<String>,
+    /// Whether there is a znode; else it is held with what is above it.
+    pub is_there: bool,
+}
+
+#[cfg(test)]
+impl SitesView {
+    /// Of the hub's leader: one site is far behind, the other one away.
+    pub(crate) fn example() -> Self {
+        let site = |number, name: &str| SiteView {
+            number,
+            name: name.to_owned(),
+            is_hub: number == 1,
+            is_own: number == 1,
+            servers: vec![format!("{name}.example:2889")],
+            ..SiteView::default()
+        };
+        let near = SiteView {
+            connected: Some(true),
+            connected_ms: Some(1_700_000_000_000),
+            round_trip_us: Some(62_500),
+            imported: Some(40),
+            acknowledged: Some(4_000),
+            unshipped: Some(UnshippedView { entries: 3, bytes: 700, age_us: 31_000, is_all: true }),
+            ..site(2, "california")
+        };
+        let away = SiteView { connected: Some(false), imported: Some(0), ..site(3, "frankfurt") };
+        let counts = SiteCounts { writes_local: 100, writes_forwarded: 7, grants: 5, recalls: 2, visits: 1 };
+        Self {
+            name: "virginia".to_owned(),
+            number: Some(1),
+            hub: Some(1),
+            leads: true,
+            committed: 4_999,
+            applied: 4_998,
+            waiting: 6,
+            counts,
+            sites: vec![site(1, "virginia"), near, away],
+        }
+    }
+}

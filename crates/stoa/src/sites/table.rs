@@ -1,0 +1,173 @@
+//! The answers of `/commands/sites` and `/commands/token` for people.
+
+use std::fmt::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+const COLUMNS: [&str; 7] = ["site", "number", "servers", "connected", "round trip", "unshipped", "imported"];
+
+/// The table, and below it what the server's own site has done.
+pub(super) fn of(answer: &Value) -> String {
+    of_now(answer, SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis()))
+}
+
+fn of_now(answer: &Value, now_ms: u128) -> String {
+    let sites = answer["sites"].as_array().into_iter().flatten();
+    let rows = sites.map(|site| row(site, now_ms));
+    let mut text = aligned(&[COLUMNS.map(str::to_owned)].into_iter().chain(rows).collect::<Vec<_>>());
+    let name = shown(&answer["site"]);
+    // Writing to a string cannot fail.
+    if answer["number"].is_null() {
+        let _ = writeln!(text, "\n{name} has not joined the others yet");
+        return text;
+    }
+    let count = |field: &str| answer[field].as_u64().unwrap_or(0);
+    if answer["leads"] == true {
+        let _ = writeln!(
+            text,
+            "\nat {name}: {} writes here, {} forwarded, {} requests wait",
+            count("writes_local"),
+            count("writes_forwarded"),
+            count("waiting_requests")
+        );
+        let _ = writeln!(
+            text,
+            "tokens: {} given, {} recalled, {} visits",
+            count("token_grants"),
+            count("token_recalls"),
+            count("token_visits")
+        );
+    } else {
+        let _ = writeln!(text, "\nthis server does not lead {name}: the one that does knows more");
+    }
+    text
+}
+
+/// Who holds a token, on one line.
+pub(super) fn of_token(answer: &Value) -> String {
+    let (path, number) = (shown(&answer["path"]), &answer["holder_number"]);
+    let holder = match answer["holder"].as_str() {
+        Some(_) => format!("{} (site {number})", shown(&answer["holder"])),
+        None => format!("site {number}"),
+    };
+    let absent = if answer["exists"] == false { "; there is no such znode" } else { "" };
+    format!("{holder} holds the token of {path}{absent}\n")
+}
+
+/// A text as it can be printed.
+fn shown(of: &Value) -> String {
+    let plain = |c: char| if c.is_control() { '?' } else { c };
+    of.as_str().unwrap_or_default().chars().map(plain).collect()
+}
+
+fn row(of: &Value, now_ms: u128) -> [String; COLUMNS.len()] {
+    let dash = || "-".to_owned();
+    let hub = if of["is_hub"] == true { " (hub)" } else { "" };
+    let own = if of["is_self"] == true { " *" } else { "" };
+    let servers: Vec<_> = of["servers"].as_array().into_iter().flatten().map(shown).collect();
+    let connected = match (of["connected"].as_bool(), of["connected_since"].as_u64()) {
+        (Some(true), Some(since)) => format!("for {}", time(now_ms.saturating_sub(since.into()) / 1000)),
+        (Some(true), None) => "yes".to_owned(),
+        (Some(false), _) => "no".to_owned(),
+        (None, _) => dash(),
+    };
+    // What was not counted is in files of the log.
+    let more = if of["unshipped_is_all"] == false { "+" } else { "" };
+    let unshipped = match (of["unshipped_entries"].as_u64(), of["unshipped_ms"].as_f64()) {
+        (Some(0), _) => format!("0{more}"),
+        (Some(entries), ms) => format!("{entries}{more}, {:.1} s", ms.unwrap_or(0.0) / 1e3),
+        (None, _) => dash(),
+    };
+    let number = |field: &str| of[field].as_u64().map_or_else(dash, |number| number.to_string());
+    [
+        format!("{}{hub}{own}", shown(&of["site"])),
+        number("number"),
+        servers.join(" "),
+        connected,
+        of["round_trip_ms"].as_f64().map_or_else(dash, |ms| format!("{ms:.1} ms")),
+        unshipped,
+        number("imported_position"),
+    ]
+}
+
+/// A time in the largest units that it has.
+fn time(seconds: u128) -> String {
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, seconds) => format!("{seconds} s"),
+        (0, 0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (0, hours, minutes, _) => format!("{hours} h {minutes} min"),
+        (days, hours, ..) => format!("{days} d {hours} h"),
+    }
+}
+
+fn aligned(rows: &[[String; COLUMNS.len()]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<_> = (0..COLUMNS.len()).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const NOW_MS: u128 = 1_700_000_000_000;
+
+    #[test]
+    fn sites_are_shown_as_a_table() {
+        let answer = json!({
+            "site": "virginia", "number": 1, "hub": 1, "leads": true, "waiting_requests": 2,
+            "writes_local": 100, "writes_forwarded": 0, "token_grants": 5, "token_recalls": 3, "token_visits": 1,
+            "sites": [
+                { "site": "virginia", "number": 1, "is_hub": true, "is_self": true, "servers": ["a:2889", "b:2889"] },
+                {
+                    "site": "california", "number": 2, "is_hub": false, "servers": ["c:2889"], "connected": true,
+                    "connected_since": 1_699_999_925_000_u64, "round_trip_ms": 62.04, "imported_position": 40,
+                    "unshipped_entries": 3, "unshipped_ms": 1240.0, "unshipped_is_all": true
+                },
+                {
+                    "site": "frank\u{1b}", "number": 3, "servers": [], "connected": false,
+                    "unshipped_entries": 0, "unshipped_is_all": false
+                }
+            ]
+        });
+        let expected = "\
+site              number  servers        connected       round trip  unshipped  imported
+virginia (hub) *  1       a:2889 b:2889  -               -           -          -
+california        2       c:2889         for 1 min 15 s  62.0 ms     3, 1.2 s   40
+frank?            3                      no              -           0+         -
+
+at virginia: 100 writes here, 0 forwarded, 2 requests wait
+tokens: 5 given, 3 recalled, 1 visits
+";
+        assert_eq!(of_now(&answer, NOW_MS), expected);
+        let follower = of(&json!({ "site": "a", "number": 2, "leads": false, "sites": [] }));
+        assert!(
+            follower.ends_with("\nthis server does not lead a: the one that does knows more\n"),
+            "{follower}"
+        );
+        let new = of(&json!({ "site": "a", "number": null, "leads": true, "sites": [] }));
+        assert!(new.ends_with("\na has not joined the others yet\n"), "{new}");
+    }
+
+    #[test]
+    fn who_holds_a_token_is_said_on_a_line() {
+        let answer = json!({ "path": "/a", "holder": "california", "holder_number": 2, "exists": true });
+        assert_eq!(of_token(&answer), "california (site 2) holds the token of /a\n");
+        let answer = json!({ "path": "/b", "holder": null, "holder_number": 3, "exists": false });
+        assert_eq!(of_token(&answer), "site 3 holds the token of /b; there is no such znode\n");
+    }
+
+    #[test]
+    fn times_have_the_units_that_count() {
+        let times = [5, 75, 3_700, 90_000].map(time);
+        assert_eq!(times, ["5 s", "1 min 15 s", "1 h 1 min", "1 d 1 h"]);
+    }
+}
