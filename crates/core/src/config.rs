@@ -24,10 +24,8 @@ pub struct Config {
     pub session_timeout_max_ms: i32,
     /// How clients prove who they are.
     pub authentication: Authentication,
-    /// Time between two looks for containers and TTL znodes to delete, milliseconds.
-    pub reap_interval_ms: u32,
-    /// Most of them that one look deletes.
-    pub reap_max: u32,
+    /// How containers and TTL znodes are deleted.
+    pub reaping: Reaping,
     /// A snapshot is taken after about this many updates, if the log has grown by as many bytes as
     /// the znodes have.
     pub snapshot_updates: u64,
@@ -72,6 +70,15 @@ pub struct Config {
     pub programs: ProgramLimits,
     /// Tells how long programs take.
     pub stopwatch: Stopwatch,
+}
+
+/// How containers and TTL znodes are deleted that nobody needs any more.
+#[derive(Debug, Clone, Copy)]
+pub struct Reaping {
+    /// Time between two looks for them, milliseconds.
+    pub interval_ms: u32,
+    /// Most of them that one look deletes.
+    pub max: u32,
 }
 
 impl Config {
@@ -128,8 +135,7 @@ impl Default for Config {
             session_timeout_min_ms: 6000,
             session_timeout_max_ms: 60_000,
             authentication: Authentication::default(),
-            reap_interval_ms: 60_000,
-            reap_max: 10_000,
+            reaping: Reaping { interval_ms: 60_000, max: 10_000 },
             snapshot_updates: 100_000,
             snapshot_log_bytes: 4 << 30,
             servers: String::new(),

@@ -51,7 +51,7 @@ mod status;
 mod thread_front;
 
 pub use backlog::{Backlog, BadBacklog};
-pub use config::Config;
+pub use config::{Config, Reaping};
 pub use controller::{MoveError, RecentMove};
 pub use coordination::{Decision, Prepared, Quiesced, Step, StepKind};
 pub use membership::reconfigured;

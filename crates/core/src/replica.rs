@@ -256,7 +256,7 @@ impl Replica {
         self.end_silent_sessions();
         if self.prepares() {
             if self.leader.reap_at_us <= now.mono_us {
-                self.leader.reap_at_us = now.mono_us + u64::from(self.config.reap_interval_ms) * 1000;
+                self.leader.reap_at_us = now.mono_us + u64::from(self.config.reaping.interval_ms) * 1000;
                 self.reap();
             }
         } else {

@@ -5,8 +5,8 @@ mod local;
 
 use std::collections::{BTreeMap, BTreeSet};
 use stoa_core::{
-    CloseReason, Config, ConnectionId, Items, Now, Outcome, PeerOutput, Recovered, Replica, Restore, Role,
-    Shard,
+    CloseReason, Config, ConnectionId, Items, Now, Outcome, PeerOutput, Reaping, Recovered, Replica, Restore,
+    Role, Shard,
 };
 use stoa_group::Store;
 use stoa_tree::{Options, Tree};
@@ -21,7 +21,7 @@ fn config(id: u8) -> Config {
         tick_ms: 100,
         session_timeout_min_ms: 500,
         heartbeat_ms: 20,
-        reap_interval_ms: 50,
+        reaping: Reaping { interval_ms: 50, max: 10_000 },
         ..Config::default()
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use stoa_core::{CallLimits, Config, Limits, ProgramLimits, Shard, Stopwatch, timeline_of};
+use stoa_core::{CallLimits, Config, Limits, ProgramLimits, Reaping, Shard, Stopwatch, timeline_of};
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -83,14 +83,7 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
     if let Some(difference) = first.and_then(|first| lists::compare(&process.settings, first)) {
         tracing::warn!("{difference}");
     }
-    let of_site = first.and_then(|first| first.tree().own_site());
-    if let Some(site) = of_site.filter(|_| process.settings.site.is_none()) {
-        return Err(format!(
-            "the data folder {} is that of site {site}, which has its part of a tree together with others: set site, sites \
-             and what belongs to them as before, see docs/sites.md",
-            process.data_dir.display()
-        ));
-    }
+    check_site(&process, first)?;
     let sockets = sockets.settle(&ports, first.and_then(|first| first.changed_servers()))?;
     let of_secure = secure.as_ref().map(|bound| {
         let address = bound.socket.local_addr().unwrap_or(bound.address);
@@ -123,6 +116,17 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
         audit.finish();
     }
     result
+}
+
+/// Whether the settings know that the data folder is one of a site.
+fn check_site(process: &Process, first: Option<&Shard>) -> Result<(), String> {
+    let of_site = first.and_then(|first| first.tree().own_site());
+    let Some(site) = of_site.filter(|_| process.settings.site.is_none()) else { return Ok(()) };
+    Err(format!(
+        "the data folder {} is that of site {site}, which has its part of a tree together with others: set site, sites and \
+         what belongs to them as before, see docs/sites.md",
+        process.data_dir.display()
+    ))
 }
 
 /// The port where all clients have TLS, if it is another one than `port`.
@@ -300,17 +304,16 @@ fn core_config(settings: &Settings) -> Config {
     let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let (min, max) = settings.session_timeouts();
     let per_minute = u64::from(settings.container_max_per_minute);
-    let reap_interval_ms = millis(settings.container_check).max(1);
+    let interval_ms = millis(settings.container_check).max(1);
+    // At least one each time, unless there are to be none.
+    let reaped_max = (per_minute * u64::from(interval_ms) / 60_000).max(per_minute.min(1));
     Config {
         server_id: settings.server_id.unwrap_or(1),
         tick_ms: millis(settings.tick_time).clamp(1, EXPIRY_GRAIN_MS),
         session_timeout_min_ms: timeout(min),
         session_timeout_max_ms: timeout(max),
         authentication: settings.authentication(),
-        reap_interval_ms,
-        // At least one each time, unless there are to be none.
-        reap_max: u32::try_from((per_minute * u64::from(reap_interval_ms) / 60_000).max(per_minute.min(1)))
-            .unwrap_or(u32::MAX),
+        reaping: Reaping { interval_ms, max: u32::try_from(reaped_max).unwrap_or(u32::MAX) },
         snapshot_updates: u64::from(settings.snapshot_updates),
         snapshot_log_bytes: if settings.snapshot_log_bytes == 0 {
             u64::MAX
@@ -500,10 +503,7 @@ async fn partition(
     if let (Some(port), Some(listener)) = (port, &listeners.peers) {
         tokio::task::spawn_local(port.open(Rc::clone(listener)));
     }
-    if let Some(sites) = other_sites {
-        sites.begin(&driver, of_sites, stopped.clone());
-        let _ = driver.sites.set(sites);
-    }
+    other_sites.into_iter().for_each(|sites| sites.begin(&driver, of_sites.clone(), stopped.clone()));
     let clients = Rc::clone(&listeners.clients);
     let following = tokio::task::spawn_local(ports.follow(listeners, Rc::clone(&driver)));
     let on_port = process.settings.tls_on_port;
@@ -512,7 +512,6 @@ async fn partition(
         accepting.push(accept_clients(&driver, Rc::clone(secure), TlsOnPort::Only, stopped));
     }
     let mut acceptors = Vec::new();
-
     let mut terminate = signal(tokio::signal::unix::SignalKind::terminate())?;
     let mut interrupt = signal(tokio::signal::unix::SignalKind::interrupt())?;
     let mut hangup = signal(tokio::signal::unix::SignalKind::hangup())?;

@@ -166,7 +166,10 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         assert!(world.last.len() > path.len());
     }),
     linear("deep: a container is reaped", LEVELS, |n| {
-        let mut world = World::with(Default::default(), Config { reap_interval_ms: 1000, ..config() });
+        let mut world = World::with(
+            Default::default(),
+            Config { reaping: stoa_core::Reaping { interval_ms: 1000, max: 10_000 }, ..config() },
+        );
         let (client, watcher) = (world.client(), world.client());
         let path = world.create_deep(client, n);
         let container = format!("{path}/c");

@@ -117,7 +117,10 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         );
     }),
     linear("wide: containers are reaped", CHILDREN, |n| {
-        let mut world = World::with(Default::default(), Config { reap_interval_ms: 1000, ..config() });
+        let mut world = World::with(
+            Default::default(),
+            Config { reaping: stoa_core::Reaping { interval_ms: 1000, max: 10_000 }, ..config() },
+        );
         let client = world.client();
         world.create_wide(client, "/w", n, CONTAINER);
         for number in 0..n {

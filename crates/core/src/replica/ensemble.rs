@@ -366,7 +366,7 @@ impl Replica {
         self.learn_of_sessions();
         self.sessions.liveness.leads(self.now);
         self.begin_to_lead_site();
-        self.leader.reap_at_us = self.now.mono_us + u64::from(self.config.reap_interval_ms) * 1000;
+        self.leader.reap_at_us = self.now.mono_us + u64::from(self.config.reaping.interval_ms) * 1000;
     }
 
     /// Whether a leader is known, and everything is applied that was committed before its time: then

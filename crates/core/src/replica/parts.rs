@@ -105,7 +105,7 @@ impl Leading {
             moves: Moves::new(applied),
             controller: Controller::default(),
             load: Load::new(hash_seed),
-            reap_at_us: now.mono_us + u64::from(config.reap_interval_ms) * 1000,
+            reap_at_us: now.mono_us + u64::from(config.reaping.interval_ms) * 1000,
             no_room_until_us: None,
         }
     }

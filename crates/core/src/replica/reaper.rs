@@ -18,7 +18,7 @@ impl Replica {
     }
 
     pub(crate) fn reap(&mut self) {
-        let due = self.applied.partition.tree().reapable(self.now.wall_ms, self.config.reap_max as usize);
+        let due = self.applied.partition.tree().reapable(self.now.wall_ms, self.config.reaping.max as usize);
         let caller = Caller { session: 0, identities: &[] };
         for path in due {
             let request = Request::DeleteContainer { path: &path };

@@ -63,11 +63,8 @@ impl Replica {
             {
                 self.write(id, header, opcode, &mut reader, arrived_us);
             }
-            _ if is_introduction && is_next => {
-                self.ask_leader(id, header, opcode, reader.rest(), arrived_us, false);
-            }
-            // What is newest the site knows that holds it.
-            _ if reads_newest && self.applied.partition.tree().own_site().is_some() => {
+            // Of several sites the one knows what is newest that holds it.
+            _ if is_introduction && is_next || reads_newest && self.is_of_sites() => {
                 self.ask_leader(id, header, opcode, reader.rest(), arrived_us, false);
             }
             _ if reads_newest && !is_introduction && !self.timeline.is_alone() => {
@@ -301,7 +298,7 @@ impl Replica {
             Ok(Request::Sync { path }) => {
                 let mut body = Vec::new();
                 put::str(&mut body, path);
-                if self.is_stranger(id) || self.applied.partition.tree().own_site().is_some() {
+                if self.is_stranger(id) || self.is_of_sites() {
                     // What is asked comes back as the answer, so nothing is asked that may stand behind the path.
                     self.ask_leader(id, header, Opcode::Sync, &body, arrived_us, false);
                     return;

@@ -132,6 +132,11 @@ impl Replica {
         Ok(())
     }
 
+    /// Whether there are several sites, or may be.
+    pub(super) fn is_of_sites(&self) -> bool {
+        self.applied.partition.tree().own_site().is_some()
+    }
+
     /// Whether this server is of none of several sites, or of one that has joined the others: else it has nothing to
     /// serve.
     #[must_use]

@@ -51,10 +51,16 @@ struct TlsSettings {
     prefix: &'static str,
     /// Which one lists the hosts.
     list: &'static str,
+    /// Where they have to be set.
+    way_out: &'static str,
 }
 
-const OF_PEERS: TlsSettings = TlsSettings { prefix: "peer-tls", list: "servers" };
-const OF_SITES: TlsSettings = TlsSettings { prefix: "site-tls", list: "sites" };
+const OF_PEERS: TlsSettings = TlsSettings { prefix: "peer-tls", list: "servers", way_out: TLS_WAY_OUT };
+const OF_SITES: TlsSettings = TlsSettings {
+    prefix: "site-tls",
+    list: "sites",
+    way_out: "set site-tls-certificate and site-tls-authority on the servers of all sites",
+};
 
 /// The two roles of a server in a connection.
 #[derive(Clone)]
@@ -218,8 +224,7 @@ fn for_host(TlsSettings { list, .. }: TlsSettings) -> String {
 /// Why TLS did not come about, and what to do.
 fn tls_failed(error: &io::Error, settings: TlsSettings) -> String {
     use rustls::{AlertDescription as Alert, CertificateError, Error};
-    let TlsSettings { prefix, .. } = settings;
-    let way_out = format!("set {prefix}-certificate and {prefix}-authority on all servers");
+    let TlsSettings { prefix, way_out, .. } = settings;
     let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<Error>()) else {
         return format!("TLS: {error}: has the other server TLS too? {way_out}");
     };

@@ -16,7 +16,7 @@ const MAGIC: &str = "stoa sites";
 
 /// The leader of a site that connects to the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hello {
+pub(super) struct SiteHello {
     /// The site's name.
     pub(super) name: String,
     /// The term in which it leads.
@@ -44,7 +44,7 @@ pub(super) struct Welcome {
     pub(super) software: String,
 }
 
-impl Hello {
+impl SiteHello {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put::str(&mut out, MAGIC);
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn they_come_back_and_cuts_do_not() {
-        let hello = Hello {
+        let hello = SiteHello {
             name: "virginia".into(),
             term: 7,
             has_joined: true,
@@ -123,8 +123,8 @@ mod tests {
             software: "stoa 1".into(),
         };
         let bytes = hello.encode();
-        assert_eq!(Hello::decode(&bytes), Ok(hello));
-        assert!((0..bytes.len()).all(|len| Hello::decode(&bytes[..len]).is_err()));
+        assert_eq!(SiteHello::decode(&bytes), Ok(hello));
+        assert!((0..bytes.len()).all(|len| SiteHello::decode(&bytes[..len]).is_err()));
         let welcome = Welcome { number: 2, hub: 1, applied: 9, software: "stoa 1".into() };
         let bytes = welcome.encode();
         assert_eq!(Welcome::decode(&bytes), Some(welcome));
@@ -136,6 +136,6 @@ mod tests {
         let mut out = Vec::new();
         put::str(&mut out, MAGIC);
         put::i32(&mut out, 99);
-        assert!(Hello::decode(&out).unwrap_err().contains("version 99"));
+        assert!(SiteHello::decode(&out).unwrap_err().contains("version 99"));
     }
 }

@@ -44,7 +44,7 @@ pub(super) enum Say {
 }
 
 /// One connection.
-pub(super) struct Link {
+pub(super) struct SiteLink {
     /// The other site.
     pub(super) site: SiteId,
     pub(super) name: String,
@@ -59,7 +59,7 @@ pub(super) struct Link {
     end: Notify,
 }
 
-impl Link {
+impl SiteLink {
     /// With what is to be said on it.
     pub(super) fn new(
         (site, name): (SiteId, &str),

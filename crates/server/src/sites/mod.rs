@@ -35,8 +35,8 @@ use crate::listen::{self, Bound, Listener};
 use crate::peers::frame::{self, FrameKind};
 use crate::peers::stream::{self, Stream};
 use crate::peers::{PeerAddress, PeerTls};
-use hello::{Hello, Welcome};
-use link::{Link, Say};
+use hello::{SiteHello, Welcome};
+use link::{Say, SiteLink};
 use list::Site;
 
 /// How often it is looked at whether there has to be a connection.
@@ -57,7 +57,7 @@ pub(crate) struct Sites {
     listed: Vec<SiteAddresses>,
     tls: PeerTls,
     disk: FileDisk,
-    links: RefCell<BTreeMap<SiteId, Rc<Link>>>,
+    links: RefCell<BTreeMap<SiteId, Rc<SiteLink>>>,
     newest: RefCell<Option<StoredSnapshot>>,
     complaints: Complaints,
     is_connecting: Cell<bool>,
@@ -124,6 +124,7 @@ impl Sites {
                 Rc::clone(&sites).admit(Rc::clone(&driver), socket, address)
             }));
         }
+        let _ = driver.sites.set(Rc::clone(self));
         let _ = self.driver.set(Rc::downgrade(driver));
         let (sites, driver) = (Rc::clone(self), Rc::clone(driver));
         tokio::task::spawn_local(async move {
@@ -176,7 +177,7 @@ impl Sites {
 
     /// How it stands with those that are connected.
     fn status(&self) -> Vec<SiteStatus> {
-        let of = |link: &Rc<Link>| SiteStatus {
+        let of = |link: &Rc<SiteLink>| SiteStatus {
             site: link.site,
             connected: link.since.elapsed(),
             round_trip: link.round_trip.get(),
@@ -267,7 +268,7 @@ impl Sites {
                     Ok((stream, rest, welcome)) => {
                         let began = Instant::now();
                         let hello = (welcome.hub, hub.as_str());
-                        let (link, said) = Link::new(hello, (welcome.number, welcome.hub), 0);
+                        let (link, said) = SiteLink::new(hello, (welcome.number, welcome.hub), 0);
                         tracing::info!(
                             "the hub {hub} is connected at {}:{} ({})",
                             address.host,
@@ -310,7 +311,7 @@ impl Sites {
         let hello = {
             let server = driver.server.borrow();
             let tree = server.tree();
-            Hello {
+            SiteHello {
                 name: self.own.clone(),
                 term: server.status().term,
                 has_joined: server.has_joined(),
@@ -352,7 +353,7 @@ impl Sites {
             let mut stream = Stream::from(socket, Some(&self.tls)).await?;
             let mut rest = BytesMut::new();
             match receive(&mut stream, &mut rest).await? {
-                (FrameKind::Hello, hello) => Ok((stream, rest, Hello::decode(&hello))),
+                (FrameKind::Hello, hello) => Ok((stream, rest, SiteHello::decode(&hello))),
                 (other, _) => Err(format!("it has sent {other:?} first")),
             }
         };
@@ -373,7 +374,7 @@ impl Sites {
             Ok((hello, welcome)) => {
                 if send(&mut stream, FrameKind::Accepted, &welcome.encode()).await.is_ok() {
                     let of = (welcome.number, hello.name.as_str());
-                    let (link, said) = Link::new(of, (welcome.hub, welcome.hub), hello.term);
+                    let (link, said) = SiteLink::new(of, (welcome.hub, welcome.hub), hello.term);
                     tracing::info!("site {} is connected from {address} ({})", hello.name, hello.software);
                     self.keep(&link, (stream, rest), said, &driver).await;
                 }
@@ -390,7 +391,7 @@ impl Sites {
     ///
     /// # Errors
     /// Why not, for the operator of that site.
-    fn judge(&self, hello: &Hello, stream: &Stream, driver: &Driver) -> Result<Welcome, String> {
+    fn judge(&self, hello: &SiteHello, stream: &Stream, driver: &Driver) -> Result<Welcome, String> {
         let server = driver.server.borrow();
         let (tree, own) = (server.tree(), server.status().id);
         let Some(hub) = tree.own_site().filter(|own| server.leads() && tree.hub() == Some(*own)) else {
@@ -433,7 +434,7 @@ impl Sites {
     /// Serves a connection until it ends. One with the same site that is there already ends.
     async fn keep(
         &self,
-        link: &Rc<Link>,
+        link: &Rc<SiteLink>,
         (stream, rest): (Stream, BytesMut),
         said: tokio::sync::mpsc::UnboundedReceiver<Say>,
         driver: &Rc<Driver>,
@@ -445,7 +446,7 @@ impl Sites {
         driver.server.borrow_mut().site_connected(link.site, now);
         driver.after_input();
         let why = link.run(stream, rest, said, driver, self.disk.another()).await;
-        let is_current = |links: &BTreeMap<SiteId, Rc<Link>>| {
+        let is_current = |links: &BTreeMap<SiteId, Rc<SiteLink>>| {
             links.get(&link.site).is_some_and(|current| Rc::ptr_eq(current, link))
         };
         if is_current(&self.links.borrow()) {
@@ -458,7 +459,7 @@ impl Sites {
 
 /// Whether the pasts of a site and of the hub, which has so much of that site's log and has applied so much of its own,
 /// fit together.
-fn check_past(hello: &Hello, imported: u64, applied: u64) -> Result<(), String> {
+fn check_past(hello: &SiteHello, imported: u64, applied: u64) -> Result<(), String> {
     if !hello.has_joined && imported > 0 {
         return Err(format!(
             "{} has been here before with what it has lost by now, and is empty: what others have of it must not be \
@@ -517,7 +518,7 @@ mod tests {
 
     #[test]
     fn pasts_that_do_not_fit_are_kept_apart() {
-        let hello = |has_joined, applied, imported| Hello {
+        let hello = |has_joined, applied, imported| SiteHello {
             name: "frankfurt".into(),
             term: 1,
             has_joined,

@@ -53,8 +53,7 @@ fn config() -> Config {
             super_digest: Some(stoa_core::digest_id(SUPER_USER)),
             ..Default::default()
         },
-        reap_interval_ms: 700,
-        reap_max: 8,
+        reaping: stoa_core::Reaping { interval_ms: 700, max: 8 },
         snapshot_updates: 150,
         snapshot_log_bytes: 1 << 20,
         limits: Limits {
