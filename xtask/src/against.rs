@@ -143,6 +143,7 @@ mod tests {
         };
         assert_eq!(parse(""), Ok(Against::Stoa));
         assert_eq!(parse("--against stoa --through 2"), Ok(Against::Ensemble(2)));
+        assert_eq!(parse("--through site:3"), Ok(Against::Site(3)));
         assert!(parse("--through 4").is_err_and(|message| message.contains("1, 2 or 3")));
         assert!(parse("--against zookeeper --through 2").is_err());
     }

@@ -51,6 +51,7 @@ cargo xtask COMMAND
   audit [PYTEST OPTIONS]      the audit log beside that of Apache ZooKeeper, line for line
   linearizable [--rounds N]   kill -9, pauses and cut links in an ensemble of three, N times
   locks [--rounds N]          the same and more for processes that take one lock in all ways
+  sites [--rounds N]          faults of three sites, and of the links between them
   oracle [OPTIONS]            the same requests to Stoa and to Apache ZooKeeper
   settings [OPTIONS]          the same zoo.cfg read by Stoa and by Apache ZooKeeper
   peer --port P --data-dir D  Apache ZooKeeper in the foreground [--heap 512m] [--config FILE]
@@ -58,7 +59,7 @@ cargo xtask COMMAND
 
 kazoo, java, upstream, go, c, kill and linearizable take `--against zookeeper` to drive Apache ZooKeeper
 instead of Stoa. kazoo, java, upstream, go and c take `--through K` to start ensembles of three Stoa servers
-and drive server 1, 2 or 3 of each.";
+and drive server 1, 2 or 3 of each; `--through site:K` starts three sites that are a server each.";
 
 const SEEDS: u64 = 200;
 /// Runs of an ensemble.
@@ -69,6 +70,7 @@ const FUZZ_SECONDS: u64 = 40;
 const KILL_ROUNDS: u64 = 10;
 const LINEARIZABLE_ROUNDS: u64 = 6;
 const LOCKS_ROUNDS: u64 = 3;
+const SITES_ROUNDS: u64 = 2;
 const ORACLE_REQUESTS: &str = "20000";
 const CARGO_LIMIT: Duration = Duration::from_secs(1800);
 
@@ -148,6 +150,10 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
             let rounds = arguments.number("--rounds")?.unwrap_or(LOCKS_ROUNDS);
             report.step("locks", || suites::locks(rounds, &arguments.rest()));
         }
+        "sites" => {
+            let rounds = arguments.number("--rounds")?.unwrap_or(SITES_ROUNDS);
+            report.step("sites", || suites::sites(rounds, &arguments.rest()));
+        }
         other => return Err(format!("no command `{other}`\n\n{USAGE}")),
     }
     Ok(report.finish())
@@ -203,6 +209,7 @@ fn everything(report: &mut Report) {
     report.step("kill", || suites::kill(Against::Stoa, KILL_ROUNDS, &[]));
     for server in 1..=3 {
         report.step("go through an ensemble", || suites::go(Against::Ensemble(server), &[]));
+        report.step("go through a site", || suites::go(Against::Site(server), &[]));
         report.step("c through an ensemble", || c_client::run(Against::Ensemble(server)));
     }
     report.step("kazoo with partitions", || suites::kazoo(Against::Divided(PARTITIONS), &[]));
@@ -217,6 +224,7 @@ fn everything(report: &mut Report) {
     report.step("audit", || suites::audit(&[]));
     report.step("linearizable", || suites::linearizable(Against::Stoa, LINEARIZABLE_ROUNDS, &[]));
     report.step("locks", || suites::locks(LOCKS_ROUNDS, &[]));
+    report.step("sites", || suites::sites(SITES_ROUNDS, &[]));
 }
 
 fn oracle_options(partitions: u8) -> [String; 4] {

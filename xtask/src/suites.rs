@@ -234,6 +234,21 @@ pub(crate) fn ensemble(more: &[String]) -> Result<Tally, String> {
     Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }
 
+/// Three sites whose servers are killed and whose links are cut.
+pub(crate) fn sites(rounds: u64, more: &[String]) -> Result<Tally, String> {
+    Against::Stoa.prepare()?;
+    let mut program = python::command()?;
+    program
+        .arg(workspace::suite("sites").join("fault_rounds.py"))
+        .arg("--rounds")
+        .arg(rounds.to_string())
+        .args(more)
+        .current_dir(workspace::target())
+        .env(SERVER_COMMAND, Against::Stoa.command(&workspace::suite("kill").join("zoo.cfg"))?);
+    let outcome = run::run(&mut program, Duration::from_secs(120 + 180 * rounds))?;
+    Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
+}
+
 /// TLS with clients from elsewhere, and with hostile ones.
 pub(crate) fn tls(more: &[String]) -> Result<Tally, String> {
     Against::Stoa.prepare()?;
