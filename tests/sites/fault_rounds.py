@@ -83,6 +83,8 @@ class Sites:
             self.cut ^= {site}
 
     def mend(self):
+        # A server that is being killed at this moment is not down yet, and cannot be started.
+        time.sleep(1)
         for server in sorted(self.down):
             self.type(f"start {server}")
         for site in sorted(self.cut):
