@@ -117,10 +117,16 @@ class Session:
 
     def call(self, opcode, path, rest=b""):
         """A request that begins with a path; returns the error code of the answer."""
+        error, _ = self.answer(opcode, path, rest)
+        return error
+
+    def answer(self, opcode, path, rest=b""):
+        """A request that begins with a path; returns the error code of the answer, and what comes after it."""
         name = path.encode()
         self._send(struct.pack(">iii", 1, opcode, len(name)) + name + rest)
-        (error,) = struct.unpack(">i", self._receive()[12:16])
-        return error
+        reply = self._receive()
+        (error,) = struct.unpack(">i", reply[12:16])
+        return error, reply[16:]
 
     def exists(self, path):
         return self.call(self.EXISTS, path, self.NO_WATCH) == 0
