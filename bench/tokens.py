@@ -28,6 +28,10 @@ class Client(Session):
     GET, SET = 4, 5
     ANY_VERSION = struct.pack(">i", -1)
 
+    def __init__(self, port):
+        # It sends no heartbeats, and waits for others in between.
+        super().__init__(port, timeout=20, session_timeout=60)
+
     def set(self, path, data):
         if error := self.call(self.SET, path, struct.pack(">i", len(data)) + data + self.ANY_VERSION):
             raise RuntimeError(f"set {path} answered error {error}")

@@ -192,6 +192,9 @@ class TokenSites(LoneServers):
             for what, file in [("certificate", "server"), ("key", "server-key"), ("authority", "authority")]:
                 member.flags += [f"--site-tls-{what}", self.folder / f"{file}.pem"]
 
+    def origins(self):
+        return [self.at(HUB)]
+
     def __exit__(self, *_):
         super().__exit__()
         if hasattr(self.proxy, "process"):
