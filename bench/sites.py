@@ -285,7 +285,7 @@ def arguments():
     names = list(KINDS)
     parser.add_argument("--kinds", type=measure.some_of(names), default=names, help=",".join(names))
     parser.add_argument("--alone", action="store_true", help="measure one kind after the other, always")
-    parser.add_argument("--suffix", default="", help="what the names of the results end with, such as -tokens")
+    parser.add_argument("--suffix", default="", help="what the names of the results end with")
     parser.add_argument("--note", default="", help="what else runs on the machine, for the record")
     return parser.parse_args()
 
@@ -300,7 +300,7 @@ def main():
     with contextlib.ExitStack() as stack:
         if args.quick:
             args.results = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stem = measure.stem(args, f"-sites{args.suffix}")
+        stem = measure.stem(args, "-".join(filter(None, ["-sites", args.suffix])))
         text = sites_report.write(run, stem, machine, commands())
         print(text)
         print(f"written: {stem}.md")

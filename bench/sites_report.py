@@ -215,7 +215,7 @@ class Results:
         return [(ms, 100 * (at + 1) / len(times)) for at, ms in enumerate(times)]
 
     def disjoint(self):
-        said = "Clients in California and in Frankfurt, half of their requests writes, each with records of its own. Cold: all records were just written in Virginia. Hot: the same requests once more."
+        said = "Clients in California and in Frankfurt, half of their requests writes, each with records of its own. Cold: all records were just written in Virginia. Hot: the same requests once more; hot again: a third time."
         self.section("disjoint", "Two sites, each with its own records (Figure 5)", said, *self.tables("disjoint"))
 
     def overlap(self):
