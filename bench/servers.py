@@ -100,9 +100,9 @@ class Session:
     NO_DATA, NO_FLAGS, NO_WATCH = bytes(4), bytes(4), b"\0"
     OPEN_ACL = b"\0\0\0\1" b"\0\0\0\x1f" b"\0\0\0\5world" b"\0\0\0\6anyone"
 
-    def __init__(self, port):
-        self.connection = socket.create_connection(("127.0.0.1", port), timeout=1)
-        hello = struct.pack(">iqiq", 0, 0, 10_000, 0) + struct.pack(">i", 16) + bytes(16) + b"\0"
+    def __init__(self, port, timeout=1, session_timeout=10):
+        self.connection = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+        hello = struct.pack(">iqiq", 0, 0, session_timeout * 1000, 0) + struct.pack(">i", 16) + bytes(16) + b"\0"
         self._send(hello)
         self._receive()
 
@@ -117,10 +117,16 @@ class Session:
 
     def call(self, opcode, path, rest=b""):
         """A request that begins with a path; returns the error code of the answer."""
+        error, _ = self.answer(opcode, path, rest)
+        return error
+
+    def answer(self, opcode, path, rest=b""):
+        """A request that begins with a path; returns the error code of the answer, and what comes after it."""
         name = path.encode()
         self._send(struct.pack(">iii", 1, opcode, len(name)) + name + rest)
-        (error,) = struct.unpack(">i", self._receive()[12:16])
-        return error
+        reply = self._receive()
+        (error,) = struct.unpack(">i", reply[12:16])
+        return error, reply[16:]
 
     def exists(self, path):
         return self.call(self.EXISTS, path, self.NO_WATCH) == 0

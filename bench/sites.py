@@ -15,12 +15,15 @@ import time
 
 import measure
 import sites_report
+import tokens
 from agora import commands
 from consensus.laboratory import busy_ticks
 from wide import AWAY, HUB, KINDS
 
-PARTS = ["ratio", "disjoint", "overlap", "files", "cpu"]
+PARTS = ["ratio", "disjoint", "overlap", "files", "cpu", "tokens"]
 RECORDS = 1000
+# Until records that are new are at all sites.
+SPREAD_SECONDS = 1
 ZIPF = 0.99
 OPERATIONS = 10_000
 WRITES = [0, 5, 10, 25, 50, 100]
@@ -49,12 +52,16 @@ class Size:
         self.disjoint = self.overlap = 0.5 if quick else 10
         self.files = 2 if quick else 30
         self.cpu = 0.5 if quick else 5
+        self.lag = 1 if quick else 10
+        # Kinds with tokens have so much time for loads with writes, at most: until all is done, but where sites share.
+        self.tokens = {"ratio": 150, "disjoint": 120, "overlap": 90}
+        self.tokens = dict.fromkeys(self.tokens, 2) if quick else self.tokens
         # What is varied.
         self.writes, self.overlaps, self.overlaps_files = WRITES, OVERLAPS, OVERLAPS_FILES
         if quick:
             self.writes, self.overlaps, self.overlaps_files = [0, 50, 100], [0, 100], [10, 50]
         self.turns = {part: 1 if quick else 3 for part in PARTS}
-        self.turns.update({} if quick else {"overlap": 2, "files": 1})
+        self.turns.update({} if quick else {"overlap": 2, "files": 1, "tokens": 1})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,12 +75,15 @@ class Load:
     options: list
     # Whether it may run at several kinds at the same time: it waits for links, and hardly takes processor time.
     waits: bool = True
+    # Whether kinds with tokens have more time for it, in which writes become local.
+    learns: bool = False
 
 
 class Run(measure.Samples):
     def __init__(self, args):
         super().__init__()
         self.parts, self.kinds, self.quick = args.parts, args.kinds, args.quick
+        self.records, self.zipf, self.operations = RECORDS, ZIPF, OPERATIONS
         self.size = Size(args.quick)
         if args.alternations:
             self.size.turns = dict.fromkeys(PARTS, args.alternations)
@@ -91,6 +101,9 @@ class Run(measure.Samples):
             made = {name: KINDS[name].make() for name in self.kinds}
             entered = self.at_once(lambda name: stack.enter_context(made[name]))
             self.running = dict(zip(self.kinds, entered))
+            # Whoever reads somewhere else finds the records.
+            self.at_once(lambda name: self.generate(name, [HUB], 0.1, []))
+            time.sleep(SPREAD_SECONDS)
             # So many that code is compiled in time, at all servers.
             everywhere = ["--sessions", FULL[0], "--writes", 50]
             self.at_once(lambda name: self.generate(name, [HUB, *AWAY], self.size.warmup_jvm, everywhere))
@@ -104,12 +117,13 @@ class Run(measure.Samples):
     def generate(self, name, sites, seconds, options):
         """Has the clients of some sites do something, beginning with records that were written in the middle."""
         service = self.running[name]
-        command = measure.generator(None, "sites", "--server", measure.addresses([service.at(HUB)]))
-        for site in sites:
-            command += ["--site", f"{site}=127.0.0.1:{service.at(site).port}"]
+        at = [f"{site}=127.0.0.1:{service.at(site).port}" for site in sites]
         pids = ",".join(str(server.process.pid) for server in service.servers())
-        options = ["--records", RECORDS, *options, "--duration", seconds]
-        return measure.reported([*command, *map(str, options), "--server-pid", pids, "--json"])
+        options = ["--records", RECORDS, *options]
+        *others, origin = service.origins()
+        for other in others if "--prepared" not in options else []:
+            measure.reported(sites_command(other, [f"one=127.0.0.1:{other.port}"], [*options, "--duration", 0.01]))
+        return measure.reported(sites_command(origin, at, [*options, "--duration", seconds, "--server-pid", pids]))
 
     def measure(self, load, turn):
         """One turn of a load at all kinds, with other requests than in the turns before."""
@@ -117,7 +131,8 @@ class Run(measure.Samples):
 
         def work(name):
             before = busy_ticks()
-            result = self.generate(name, load.sites, load.seconds, options)
+            seconds = self.size.tokens[load.part] if load.learns and KINDS[name].has_tokens else load.seconds
+            result = self.generate(name, load.sites, seconds, options)
             busy, ticks = (late - early for late, early in zip(busy_ticks(), before))
             return {**result, "busy": round(busy / max(ticks, 1), 3)}
 
@@ -135,6 +150,7 @@ class Run(measure.Samples):
                 if latency := met["latency_us"].get(op):
                     for figure in ["mean", "p50", "p99"]:
                         self.note(f"{title}: {word} {figure} ms", name, latency[figure] / 1e3)
+            self.note(f"{title}: s", name, met["elapsed_s"])
             if "local_writes" in met:
                 self.note(f"{title}: local writes", name, met["local_writes"])
         op, count = ("write", result["writes"]) if result["writes"] else ("read", result["operations"])
@@ -191,13 +207,13 @@ class Run(measure.Samples):
             options = ["--writes", writes, *zipf, *(bounded if writes else [])]
             waits = writes >= WRITES_TOGETHER
             seconds = size.ratio_waits if waits else size.ratio
-            yield Load("ratio", f"{writes}% writes", west, seconds, options, waits)
+            yield Load("ratio", f"{writes}% writes", west, seconds, options, waits, writes > 0)
         half = ["--writes", 50, *zipf, *bounded]
-        yield Load("disjoint", "cold", AWAY, size.disjoint, half)
-        yield Load("disjoint", "hot", AWAY, size.disjoint, [*half, "--prepared"])
+        for title, options in [("cold", half), ("hot", [*half, "--prepared"]), ("hot again", [*half, "--prepared"])]:
+            yield Load("disjoint", title, AWAY, size.disjoint, options, learns=True)
         for overlap in size.overlaps:
             options = ["--writes", 100, "--overlap", overlap, *zipf, *bounded]
-            yield Load("overlap", f"{overlap}% shared", AWAY, size.overlap, options)
+            yield Load("overlap", f"{overlap}% shared", AWAY, size.overlap, options, learns=True)
         update = ["--writes", 100, "--payload", METADATA_BYTES, *bounded]
         for law, spread in [("Zipf", zipf), ("hotspot", ["--hotspot", HOTSPOT])]:
             for overlap in size.overlaps_files:
@@ -219,6 +235,7 @@ class Run(measure.Samples):
                         if load.part == part:
                             self.measure(load, turn)
             self.idle()
+            self.tokens()
 
     def idle(self):
         """CPU time of all servers while nobody asks anything."""
@@ -229,8 +246,31 @@ class Run(measure.Samples):
         for name in self.kinds:
             self.note("cpu, idle: cores", name, (self.cpu_us(name) - before[name]) / self.size.cpu / 1e6)
 
+    def tokens(self):
+        """Of kinds with tokens: what single writes take, and how far the others are behind the hub."""
+        if "tokens" not in self.parts:
+            return
+        for name in self.kinds:
+            if not KINDS[name].has_tokens:
+                continue
+            made = {f"write in California, {title}": times for title, times in tokens.single_writes(self.running[name]).items()}
+            for rate in [0, tokens.RATE]:
+                for site, lag in tokens.lags(self.running[name], self.size.lag, rate).items():
+                    made[f"lag, {site.capitalize()}, {rate:,} other writes a second"] = lag
+            for title, times in made.items():
+                for figure, value in zip(["p50", "p90", "p99", "max"], tokens.figures(times)):
+                    self.note(f"tokens, {title}: {figure} ms", name, value)
+
     def cpu_us(self, name):
         return sum(cpu_us(server.process.pid) for server in self.running[name].servers())
+
+
+def sites_command(origin, at, options):
+    """The command line of the generator whose records are written at a server first."""
+    command = measure.generator(None, "sites", "--server", measure.addresses([origin]))
+    for site in at:
+        command += ["--site", site]
+    return [*command, *map(str, options), "--json"]
 
 
 def cpu_us(pid):
@@ -245,6 +285,7 @@ def arguments():
     names = list(KINDS)
     parser.add_argument("--kinds", type=measure.some_of(names), default=names, help=",".join(names))
     parser.add_argument("--alone", action="store_true", help="measure one kind after the other, always")
+    parser.add_argument("--suffix", default="", help="what the names of the results end with")
     parser.add_argument("--note", default="", help="what else runs on the machine, for the record")
     return parser.parse_args()
 
@@ -259,7 +300,7 @@ def main():
     with contextlib.ExitStack() as stack:
         if args.quick:
             args.results = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stem = measure.stem(args, "-sites")
+        stem = measure.stem(args, "-".join(filter(None, ["-sites", args.suffix])))
         text = sites_report.write(run, stem, machine, commands())
         print(text)
         print(f"written: {stem}.md")

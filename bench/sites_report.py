@@ -6,6 +6,19 @@ from wide import AWAY, JITTER_MS, KINDS, ROUND_TRIP_MS
 
 # A write that is answered faster went to no other site; as the generator counts them.
 LOCAL_MS = 5
+TOKENS = "stoa-sites"
+# What the paper has, in what sites with tokens are to be that many times better than another kind, or to have at least:
+# part, load, site, other kind or figure, and that.
+WANTED = [
+    ("ratio", "50% writes", "california", "zk", 7),
+    ("ratio", "50% writes", "california", "zko", 3.5),
+    ("ratio", "5% writes", "california", "zk", 2.8),
+    ("ratio", "5% writes", "california", "zko", 1.5),
+    ("ratio", "50% writes", "california", "local writes", 0.73),
+    ("ratio", "100% writes", "california", "local writes", 0.82),
+    ("disjoint", "cold", "california", "zko", 3),
+    ("disjoint", "cold", "frankfurt", "zko", 3),
+]
 
 
 def write(run, stem, machine, commands):
@@ -18,20 +31,22 @@ def write(run, stem, machine, commands):
     turns = ", ".join(f"{part} {run.size.turns[part]}" for part in run.parts)
     whole = f"""# Clients at several sites, {date}
 
-One run of `bench/sites.py` on one machine: the experiments of the WanKeeper paper.{besides} Each kind has a server in Virginia, which leads, one in California and one in Frankfurt:
+One run of `bench/sites.py` on one machine: the experiments of the WanKeeper paper.{besides} Each kind has a server in Virginia, one in California and one in Frankfurt; in ensembles the one in Virginia leads:
 
 {kinds}
 
-Round trips, by links of `stoa proxy`: {trips}; each way up to {JITTER_MS} ms more or less. At each site that takes part one client with one request at a time, connected to the server beside it; figures are those of each site, medians of so many turns: {turns}. A write is local when it is answered within {LOCAL_MS} ms.
+Round trips, by links of `stoa proxy`: {trips}; each way up to {JITTER_MS} ms more or less. At each site that takes part one client with one request at a time, connected to the server beside it; figures are those of each site, medians of so many turns: {turns}. A write is local when it is answered within {LOCAL_MS} ms. There are {run.records:,} records, asked for by Zipf's law with exponent {run.zipf}; a load ends for a site after {run.operations:,} operations or a time, which with writes is {run.size.ratio} to {run.size.ratio_waits} s in `ratio` and {run.size.disjoint} s in others. Writes of the kind with tokens become faster with time, so it has up to {", ".join(f"{seconds} s in {part}" for part, seconds in run.size.tokens.items())}, that all operations are done if possible: how long it took stands with each.
 
 {text}
 """
     for (part, _, _), turns in run.reports.items():
         for made in turns:
             for met in made["sites"].values():
-                # Distributions are shown of that part only, and are long.
+                # Distributions are shown of that part only, and throughput over time of the other; both are long.
                 if part != "ratio":
                     met.pop("write_ms_by_percent", None)
+                if part != "files":
+                    met.pop("parts", None)
     reports = [
         {"part": part, "load": title, "kind": kind, "turn": turn, "report": made}
         for (part, title, kind), turns in run.reports.items()
@@ -95,7 +110,54 @@ class Results:
         titles = self.titles(part, sites)
         throughput = self.table("operations a second", titles, "ops/s")
         reads = [self.latencies("read", titles)] if self.any(titles, "read p50 ms") else []
-        return [throughput, self.latencies("write", titles), *reads, self.local(titles)]
+        return [throughput, *self.against(titles), self.latencies("write", titles), *reads, self.local(titles), *self.lasted(titles)]
+
+    def against(self, titles):
+        """How many times as many operations as other kinds sites with tokens do."""
+        others = [kind for kind in self.run.kinds if kind != TOKENS]
+        if len(others) == len(self.run.kinds):
+            return []
+
+        def over(start, kind):
+            mine, other = (self.value(f"{start}: ops/s", each) for each in (TOKENS, kind))
+            return "" if "" in (mine, other) else f"{mine / other:.2f}x"
+
+        rows = [[name, *(over(start, kind) for kind in others)] for name, start in titles]
+        return [lines([f"{TOKENS}: operations a second", *(f"over {kind}" for kind in others)], rows)]
+
+    def lasted(self, titles):
+        """How long loads have lasted; where all have the same time it stands in the beginning."""
+        if TOKENS not in self.run.kinds:
+            return []
+        rows = [
+            [name, self.value(f"{start}: s", TOKENS), self.value(f"{start}: s", TOKENS) * self.value(f"{start}: ops/s", TOKENS)]
+            for name, start in titles
+            if self.any([(name, start)], "s")
+        ]
+        return [lines([f"{TOKENS}: a load", "seconds", "operations"], rows)]
+
+    def wanted(self):
+        """What is wanted of sites with tokens, and what there is."""
+        rows = []
+        for part, load, site, other, least in WANTED:
+            start = f"{part}, {load}, {site}"
+            is_share = other not in KINDS
+            made = self.value(f"{start}: {other if is_share else 'ops/s'}", TOKENS)
+            than = 1 if is_share else self.value(f"{start}: ops/s", other)
+            if "" in (made, than):
+                continue
+            name = load if part == "ratio" else f"{part}, {load}, {site.capitalize()}"
+            shown = [f"{least:.0%}", f"{made:.0%}"] if is_share else [f"{least:g}x", f"{made / than:.2f}x"]
+            verdict = "reached" if made / than >= least else "**short**"
+            rows.append([f"{name}: {other if is_share else f'over {other}'}", *shown, verdict])
+        return lines(["stoa-sites", "wanted", "measured", ""], rows)
+
+    def tokens(self):
+        titles = [(name.split("tokens, ")[1].removesuffix(": p50 ms"), name.removesuffix(": p50 ms")) for name in self.medians if name.startswith("tokens, ") and name.endswith(": p50 ms")]
+        figures = ["p50", "p90", "p99", "max"]
+        rows = [[name, *(self.value(f"{start}: {figure} ms", TOKENS) for figure in figures)] for name, start in titles]
+        said = "Writes of one client one after the other, each of another znode, by where the token was. And how long after a write at the hub was sent a client beside the server of another site, which reads every half millisecond, has it."
+        self.section("tokens", "Single writes, and how far sites are behind", said, lines(["ms", *figures], rows))
 
     def local(self, titles):
         """How many writes were local; one sentence, where none were."""
@@ -153,7 +215,7 @@ class Results:
         return [(ms, 100 * (at + 1) / len(times)) for at, ms in enumerate(times)]
 
     def disjoint(self):
-        said = "Clients in California and in Frankfurt, half of their requests writes, each with records of its own. Cold: all records were just written in Virginia. Hot: the same requests once more."
+        said = "Clients in California and in Frankfurt, half of their requests writes, each with records of its own. Cold: all records were just written in Virginia. Hot: the same requests once more; hot again: a third time."
         self.section("disjoint", "Two sites, each with its own records (Figure 5)", said, *self.tables("disjoint"))
 
     def overlap(self):
@@ -196,6 +258,8 @@ class Results:
         self.section("cpu", "What operations cost the servers", said, lines(["", *self.run.kinds], rows))
 
     def all(self):
+        if TOKENS in self.run.kinds:
+            self.sections.append(f"## What is wanted\n\nThe paper's figures, and what was measured here.\n\n{self.wanted()}")
         self.check()
         for part in self.run.parts:
             getattr(self, part)()

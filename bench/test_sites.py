@@ -53,7 +53,7 @@ class Sites(unittest.TestCase):
 
     def test_loads_cover_what_the_parts_promise(self):
         loads = list(run(sites.PARTS, {}).loads())
-        self.assertEqual({load.part for load in loads}, set(sites.PARTS))
+        self.assertEqual({load.part for load in loads}, set(sites.PARTS) - {"tokens"})
         self.assertEqual(len({(load.part, load.title) for load in loads}), len(loads))
         # What reads much runs alone.
         alone = [load.title for load in loads if not load.waits]
@@ -90,6 +90,18 @@ class Sites(unittest.TestCase):
         for ms in [61, 67]:
             with self.assertRaises(SystemExit):
                 of.require("zko", ms)
+
+
+class Ratios(unittest.TestCase):
+    def test_what_is_wanted_is_of_one_site_and_says_so_where_it_is_missed(self):
+        made = {("ratio", "50% writes"): [{"california": 10}, {"california": 20}]}
+        of = run(["ratio"], made)
+        of.keep(sites.Load("ratio", "50% writes", ["california"], 1, []), "stoa-sites", result({"california": 2}))
+        of.kinds = [*KINDS, "stoa-sites"]
+        rows = sites_report.Results(of, None).wanted()
+        self.assertIn("| 50% writes: over zk | 7x | 5.00x | **short** |", rows)
+        self.assertIn("| 50% writes: over zko | 3.5x | 10.00x | reached |", rows)
+        self.assertIn("| 50% writes: local writes | 73% | 100% | reached |", rows)
 
 
 if __name__ == "__main__":

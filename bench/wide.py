@@ -1,17 +1,23 @@
 """Services with a server at each of three sites that are as far from one another as data centres are.
 
 A kind of service is an entry of KINDS. What its `make` returns is entered with `with`, and then has `at(site)`, the server
-that clients of a site are connected to, and `servers()`, all those whose CPU time is counted.
+that clients of a site are connected to, `servers()`, all those whose CPU time is counted, and `origins()`, those at which
+records have to be written so that all sites have them.
 """
 
 import contextlib
 import dataclasses
+import pathlib
+import shutil
 import signal
 import socket
+import subprocess
+import tempfile
 import time
 import typing
 
-from consensus.distance import DistantEnsemble
+from consensus.distance import DistantEnsemble, Proxy
+from servers import STOA, Server, free_ports, shown
 
 # What lies in the middle: here writes are decided.
 HUB = "virginia"
@@ -101,6 +107,100 @@ class WideEnsemble(DistantEnsemble):
     def servers(self):
         return self.members
 
+    def origins(self):
+        return [self.at(HUB)]
+
+
+class SiteServer(Server):
+    """A server that is the only one of its site."""
+
+    role = "participant"
+
+    def __init__(self, site):
+        super().__init__("stoa", None)
+        self.site = site
+
+    def is_connected(self):
+        """Whether it has said that it and the hub know each other."""
+        return " is connected " in (self.folder / "log").read_text()
+
+
+class LoneServers:
+    """A server at each site that knows of no other one."""
+
+    def __init__(self):
+        self.members = [SiteServer(site) for site in [HUB, *AWAY]]
+
+    def __enter__(self):
+        try:
+            for member in self.members:
+                member.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for member in self.members:
+            member.__exit__()
+
+    def at(self, site):
+        return next(member for member in self.members if member.site == site)
+
+    def servers(self):
+        return self.members
+
+    def origins(self):
+        return self.members
+
+
+class TokenSites(LoneServers):
+    """Sites with tokens, an ensemble of one server each. Every other site reaches the hub through a link of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="bench-sites-"))
+        self.doors = dict(zip([HUB, *AWAY], free_ports(len(self.members))))
+        self.proxy = Proxy([(self.doors[site], self.doors[HUB]) for site in AWAY])
+
+    def __enter__(self):
+        try:
+            self.configure()
+            self.proxy.__enter__()
+            for site in AWAY:
+                self.proxy.set_one_way(self.doors[site], one_way_ms(HUB, site), JITTER_MS)
+            super().__enter__()
+            for site in AWAY:
+                self.at(site).wait_until(self.at(site).is_connected)
+        except BaseException:
+            self.__exit__()
+            raise
+        time.sleep(SETTLE_SECONDS)
+        return self
+
+    def configure(self):
+        command = [STOA, "certificate", "--to", self.folder, "--name", "127.0.0.1"]
+        shown(command)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        for member in self.members:
+            # Nobody connects to a site that is not the hub, but each has an address. The hub's is the link to it.
+            ports = {**self.doors, HUB: self.doors[member.site]}
+            sites = ",".join(f"{site}=127.0.0.1:{port}" for site, port in ports.items())
+            member.flags = ["--site", member.site, "--sites", sites]
+            if member.site == HUB:
+                member.flags += ["--site-port", str(self.doors[HUB]), "--site-bind", "127.0.0.1"]
+            for what, file in [("certificate", "server"), ("key", "server-key"), ("authority", "authority")]:
+                member.flags += [f"--site-tls-{what}", self.folder / f"{file}.pem"]
+
+    def origins(self):
+        return [self.at(HUB)]
+
+    def __exit__(self, *_):
+        super().__exit__()
+        if hasattr(self.proxy, "process"):
+            self.proxy.__exit__()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
 
 def is_open(port):
     with contextlib.closing(socket.create_connection(("127.0.0.1", port), timeout=1)):
@@ -117,6 +217,8 @@ class Kind:
     # Between what a write in California has to be in the median where nothing else is under way, milliseconds: or else
     # something is wrong with the links, with who leads or with the machine, and nothing counts.
     write_ms: tuple | None = None
+    # Whether it has tokens: then writes become faster with time, and loads last until all is done that was to be.
+    has_tokens: bool = False
 
 
 # One round trip to Virginia, and one more where Virginia needs the vote of California.
@@ -126,4 +228,6 @@ KINDS = {
     "zko": Kind("ZooKeeper, observers", lambda: WideEnsemble("zookeeper", AWAY), ONE_TRIP),
     "stoa-stretched": Kind("Stoa, a voter at each site", lambda: WideEnsemble("stoa")),
     "stoa-observers": Kind("Stoa, observers", lambda: WideEnsemble("stoa", AWAY)),
+    "stoa-sites": Kind("Stoa, sites: each an ensemble of one server, the hub in Virginia", TokenSites, None, True),
+    "stoa-alone": Kind("Stoa, a server at each site that knows of no other", LoneServers),
 }
