@@ -85,6 +85,19 @@ fn main() -> ExitCode {
     }
 }
 
+/// Runs a suite as often as `--rounds` says.
+fn in_rounds(
+    report: &mut Report,
+    name: &'static str,
+    rounds: u64,
+    suite: fn(u64, &[String]) -> Result<Tally, String>,
+    mut arguments: Arguments,
+) -> Result<(), String> {
+    let rounds = arguments.number("--rounds")?.unwrap_or(rounds);
+    report.step(name, || suite(rounds, &arguments.rest()));
+    Ok(())
+}
+
 /// Runs one command. `false` means that something was found, an error that it could not be run.
 fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
     let command = arguments.word().unwrap_or_else(|| "help".to_owned());
@@ -146,14 +159,8 @@ fn dispatch(mut arguments: Arguments) -> Result<bool, String> {
             let rounds = arguments.number("--rounds")?.unwrap_or(LINEARIZABLE_ROUNDS);
             report.step("linearizable", || suites::linearizable(against, rounds, &arguments.rest()));
         }
-        "locks" => {
-            let rounds = arguments.number("--rounds")?.unwrap_or(LOCKS_ROUNDS);
-            report.step("locks", || suites::locks(rounds, &arguments.rest()));
-        }
-        "sites" => {
-            let rounds = arguments.number("--rounds")?.unwrap_or(SITES_ROUNDS);
-            report.step("sites", || suites::sites(rounds, &arguments.rest()));
-        }
+        "locks" => in_rounds(&mut report, "locks", LOCKS_ROUNDS, suites::locks, arguments)?,
+        "sites" => in_rounds(&mut report, "sites", SITES_ROUNDS, suites::sites, arguments)?,
         other => return Err(format!("no command `{other}`\n\n{USAGE}")),
     }
     Ok(report.finish())
