@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_placement::{FIRST, site_zxid_after, zxid_after};
 use stoa_timeline::{EntryId, Origin};
-use stoa_tree::{Caller, Contact, Part, Refusal, Stamp, TokenRefusal, Tree, Watches};
+use stoa_tree::{Caller, Contact, Part, Refusal, SiteId, Stamp, TokenRefusal, Tree, Watches};
 use stoa_wire::Timestamp;
 use stoa_wire::{ErrorCode, PASSWORD_LEN, Reader, Request};
 
@@ -192,8 +192,23 @@ impl Partition {
         })
     }
 
+    /// A session goes to another site, see [`stoa_tree::Tree::prepare_home`]. That it does, or why not, is the outcome of
+    /// a request of that site.
+    pub fn propose_home(&mut self, origin: Origin, session: i64, password: &[u8], to: SiteId, now: Now) {
+        let proposed = self.item(Some(origin), now, |tree, stamp, entry| {
+            Ok(tree.prepare_home(session, password, to, stamp, entry)?)
+        });
+        if let Err(refusal) = proposed {
+            self.propose_refusal(origin, refusal);
+        }
+    }
+
     /// Prepares the end of a session.
     pub fn propose_session_end(&mut self, origin: Option<Origin>, session: i64, now: Now) {
+        if self.tree.own_site().is_some_and(|own| self.tree.home_to_be(session) != own) {
+            // It is on its way to another site, which judges it from now on.
+            return;
+        }
         let ending = self.ending(session);
         let start = self.entry.len();
         let ended = self.item(origin, now, |tree, stamp, entry| {

@@ -133,7 +133,7 @@ impl Tree {
         let known = self.proposed_session(session);
         let known = known.filter(|known| is_same_password(&known.password, password));
         // Its home alone judges it, and may be ending it at this moment.
-        let is_at_home = self.own_site().is_none_or(|own| self.home_of(session) == own);
+        let is_at_home = self.own_site().is_none_or(|own| self.home_to_be(session) == own);
         let known = known.filter(|_| is_at_home).ok_or(ErrorCode::SessionExpired)?;
         let start = update::begin(batch, stamp.zxid, stamp.time_ms, session);
         Op::OpenSession { timeout_ms, contact }.encode(batch);

@@ -157,7 +157,9 @@ impl Replica {
 
     /// A request becomes one of this site, among all of them.
     fn forward(&mut self, origin: Option<Origin>, here: bool, asked: &Asked<'_>, bytes: &[u8]) {
-        if let (Some(origin), Asked::Write { session, .. }) = (origin, asked) {
+        if let (Some(origin), Asked::Write { session, .. } | Asked::OpenSession { session, .. }) =
+            (origin, asked)
+        {
             self.applied.partition.propose_forwarded(origin, here, *session, bytes);
             self.leaves(*session, here);
         }

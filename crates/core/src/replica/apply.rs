@@ -73,7 +73,14 @@ impl Replica {
             Outcome::Refused(_) if upgraded.is_some() => {
                 upgraded.into_iter().for_each(|id| self.upgrade_refused(id));
             }
-            Outcome::Update(update) => self.apply_update(&update, own, &Telling::default()),
+            Outcome::Update(update) => {
+                self.apply_update(&update, own, &Telling::default());
+                if self.is_of_sites()
+                    && let Some(to) = update.new_home()
+                {
+                    self.session_goes(update.session, to, own, &asked);
+                }
+            }
             Outcome::Refused(refusal) => self.refused(refusal, own),
             Outcome::Part(part) => self.apply_part(&part, own),
             Outcome::Elsewhere => own.into_iter().for_each(|id| self.write_comes_back(id, &asked)),

@@ -98,7 +98,7 @@ impl Replica {
         }
         let (session, password) = (request.session_id, request.password);
         self.opening(id, timeout_ms, request);
-        if !self.can_prepare() || self.applied.placement.is_divided() {
+        if !self.can_prepare() || self.applied.placement.is_divided() || self.is_at_home_elsewhere(session) {
             self.ask_for_session(id, false, session, timeout_ms, password);
             return;
         }

@@ -13,13 +13,13 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_front::ConnectionId;
+use stoa_front::{CloseReason, ConnectionId};
 use stoa_partition::{
     Asked, Item, Items, Link, Now, Outcome, SiteItem, export, note_in_streams, note_joining, ticket_of,
 };
 use stoa_sites::{Access, Decision, Kind, Next, Policy, SITES_MAX, Settings, Site, Sites};
 use stoa_timeline::{BadMessage, Origin};
-use stoa_tree::{Caller, CarriedOut, Options, SiteId, Ticket, TokenRefusal, Tree, Waiting};
+use stoa_tree::{Caller, CarriedOut, Options, SiteId, Ticket, TokenRefusal, Tree, Update, Waiting};
 use stoa_wire::{Acl, AclList, Create, CreateMode, ErrorCode, Opcode, READ_ACL, Reader, Request};
 
 /// Where it stands which sites there are.
@@ -398,7 +398,13 @@ impl Replica {
         let tree = self.applied.partition.tree();
         let own = tree.own_site().filter(|own| *own == ticket.site);
         let id = own.and_then(|_| self.sites.forwarded.remove(&ticket.number))?;
-        let waiting = tree.streams().waiting(ticket).filter(|_| item.outcome == Outcome::Untaken);
+        let comes = |update: &Update<'_>| update.new_home().is_some();
+        let is_wanted = match &item.outcome {
+            Outcome::Untaken => true,
+            Outcome::Update(update) => comes(update),
+            _ => false,
+        };
+        let waiting = tree.streams().waiting(ticket).filter(|_| is_wanted);
         Some((id, waiting.map(|waiting| Bytes::copy_from_slice(&waiting.asked)).unwrap_or_default()))
     }
 
@@ -544,6 +550,11 @@ impl Replica {
 
     /// The same of what a contact server has asked; everything but writes of clients is for here.
     pub(super) fn destination_of(&self, asked: &Asked<'_>) -> Destination {
+        if let Asked::OpenSession { session, .. } = asked
+            && self.is_at_home_elsewhere(*session)
+        {
+            return Destination::Elsewhere;
+        }
         let Asked::Write { session, opcode, .. } = asked else { return Destination::Here };
         if self.applied.partition.tree().own_site().is_none() || *opcode == Opcode::Reconfig {
             return Destination::Here;
@@ -583,6 +594,9 @@ impl Replica {
         let origin = Some(Origin { server, request: ticket.number, site: ticket.site });
         let bytes = Bytes::from(asked);
         let Ok(decoded) = Asked::decode(&bytes) else { return };
+        if let (Some(origin), Asked::OpenSession { session, password, .. }) = (origin, &decoded) {
+            return self.take_coming(ticket, (origin, *session, password), &bytes);
+        }
         // What cannot be read is refused where it is prepared.
         let request = request_of(&decoded);
         let missing = request.as_ref().map(|request| tree.missing_tokens(request)).unwrap_or_default();
@@ -616,6 +630,73 @@ impl Replica {
             };
             let origin = origin.filter(|_| ticket.site != own);
             self.applied.partition.propose_site_item(origin, &item);
+        }
+    }
+
+    /// A session's client is at another site than the session: that goes there, when its home has carried out what it has
+    /// asked before.
+    fn take_coming(
+        &mut self,
+        ticket: Ticket,
+        (origin, session, password): (Origin, i64, &[u8]),
+        asked: &[u8],
+    ) {
+        let tree = self.applied.partition.tree();
+        let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
+        let home = tree.home_to_be(session);
+        self.sites.broker.take_in_hand(ticket);
+        let partition = &mut self.applied.partition;
+        let number = ticket.number;
+        match () {
+            () if home == own => partition.propose_home(origin, session, password, ticket.site, self.now),
+            () if own == hub => {
+                partition.propose_site_item(Some(origin), &SiteItem::Visit { to: home, session, asked });
+            }
+            () if ticket.site == own => {
+                let server = origin.server;
+                partition.propose_site_item(
+                    None,
+                    &SiteItem::Forwarded { server, number, here: false, session, asked },
+                );
+            }
+            () => partition.propose_site_item(Some(origin), &SiteItem::Declined),
+        }
+    }
+
+    /// Whether a session is judged by another site.
+    pub(super) fn is_at_home_elsewhere(&self, session: i64) -> bool {
+        let tree = self.applied.partition.tree();
+        let is_elsewhere = tree.own_site().is_some_and(|own| tree.home_to_be(session) != own);
+        is_elsewhere && tree.session(session).is_some()
+    }
+
+    /// A session goes to a site. There its client, if it is still there, asks once more; where it was nobody speaks for it
+    /// any more.
+    pub(super) fn session_goes(
+        &mut self,
+        session: i64,
+        to: SiteId,
+        own: Option<ConnectionId>,
+        asked: &Bytes,
+    ) {
+        if self.applied.partition.tree().own_site() != Some(to) {
+            if let Some(left) = self.sessions.live.remove(session)
+                && let Some(connection) = left.connection
+            {
+                self.close(connection, CloseReason::SessionMoved);
+            }
+            return;
+        }
+        let known = self.applied.partition.tree().session(session);
+        let timeout_ms = known.map_or(0, |known| known.timeout_ms);
+        // Also when its client is gone already: then it expires like any silent session.
+        self.sessions.live.insert(session, timeout_ms, self.now);
+        if let (Some(id), Ok(Asked::OpenSession { timeout_ms, password, .. })) = (own, Asked::decode(asked)) {
+            let opening = self.timeline.next_request().request;
+            if let Some(connection) = self.clients.connections.get_mut(id) {
+                connection.mode.opening = opening;
+            }
+            self.ask_for_session(id, false, session, timeout_ms, password);
         }
     }
 

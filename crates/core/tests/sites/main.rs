@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
 
 mod random;
+mod sessions;
 mod status;
 
 use bytes::Bytes;
@@ -304,17 +305,21 @@ impl World {
         let now = self.now;
         let connection = self.site(id).server.connect(peer, now).unwrap();
         let client = (id, connection);
-        let request = ConnectRequest {
-            protocol_version: 0,
-            last_zxid_seen: 0,
-            timeout_ms: 10_000,
-            session_id,
-            password,
-            read_only: Some(false),
-        };
-        self.send(client, &frame(|out| request.encode(out)));
+        self.send(client, &opening(session_id, password));
         self.store(id);
         self.store(id);
+        let bytes = self.take_bytes(client);
+        let (payload, _) = next_frame(&bytes, 1000).unwrap().unwrap();
+        (client, ConnectResponse::decode(payload).unwrap())
+    }
+
+    /// A client comes to a site with its session, wherever that is.
+    fn come(&mut self, id: SiteId, session: i64, password: &[u8]) -> (Client, ConnectResponse) {
+        let peer: SocketAddr = "127.0.0.1:4000".parse().unwrap();
+        let now = self.now;
+        let client = (id, self.site(id).server.connect(peer, now).unwrap());
+        self.send(client, &opening(session, password));
+        self.settle();
         let bytes = self.take_bytes(client);
         let (payload, _) = next_frame(&bytes, 1000).unwrap().unwrap();
         (client, ConnectResponse::decode(payload).unwrap())
@@ -394,6 +399,19 @@ fn frame(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     write(&mut out);
     end_frame(&mut out, start);
     out
+}
+
+/// What a client says first.
+fn opening(session_id: i64, password: &[u8]) -> Vec<u8> {
+    let request = ConnectRequest {
+        protocol_version: 0,
+        last_zxid_seen: 0,
+        timeout_ms: 10_000,
+        session_id,
+        password,
+        read_only: Some(false),
+    };
+    frame(|out| request.encode(out))
 }
 
 fn request(xid: i32, opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -519,53 +537,6 @@ fn what_a_session_asks_stays_in_order_wherever_it_is_carried_out() {
     assert_eq!(data(&frames[6]), b"after 7");
     let zxids: Vec<_> = [1, 3, 4].map(|at: usize| frames[at].stat().mzxid).into();
     assert!(zxids.is_sorted());
-    world.check_equal();
-}
-
-#[test]
-fn an_ephemeral_is_written_where_its_session_is_and_ends_with_it() {
-    let mut world = World::new(3);
-    let (owner, other) = (world.open(2), world.open(3));
-    world.ask(owner, &create(1, "/locks", CreateMode::Persistent));
-    let lock = world.ask(owner, &create(2, "/locks/a-", CreateMode::EphemeralSequential));
-    let path = lock.path().to_owned();
-    assert_eq!(world.tree(3).holder(&path), Some(2));
-    assert_eq!(world.tree(3).holder("/locks"), Some(HUB));
-    // Whoever else sets it has that done there.
-    assert_eq!(world.ask(other, &set(1, &path, b"by another")).stat().version, 1);
-    assert_eq!(world.ask_here(owner, &set(3, &path, b"by its own")).unwrap().stat().version, 2);
-    let gone = request(4, Opcode::CloseSession, |_| {});
-    assert!(world.ask_here(owner, &gone).is_some());
-    world.settle();
-    for site in 1..=3 {
-        assert!(world.tree(site).get(&path).is_none());
-    }
-    assert_eq!(world.ask(other, &set(2, &path, b"too late")).err, ErrorCode::NoNode as i32);
-    world.check_equal();
-}
-
-#[test]
-fn a_session_is_judged_where_its_client_is() {
-    let mut world = World::new(3);
-    let (owner, other) = (world.open(2), world.open(3));
-    let lock = world.ask(owner, &create(1, "/lock", CreateMode::Ephemeral));
-    let ping = request(-2, Opcode::Ping, |_| {});
-    for _ in 0..20 {
-        world.pass(3_000);
-        world.ask(owner, &ping);
-        world.ask(other, &ping);
-    }
-    for site in 1..=3 {
-        assert_eq!(world.tree(site).get(lock.path()).unwrap().stat(), lock.stat());
-    }
-    for _ in 0..5 {
-        world.pass(3_000);
-        world.ask(other, &ping);
-    }
-    for site in 1..=3 {
-        assert!(world.tree(site).get(lock.path()).is_none(), "its owner has been silent for long");
-        assert_eq!(world.tree(site).sessions().count(), 1);
-    }
     world.check_equal();
 }
 
@@ -775,15 +746,7 @@ fn a_site_comes_to_others_that_are_at_work() {
     let peer: SocketAddr = "127.0.0.1:4000".parse().unwrap();
     let now = world.now;
     let early = world.site(3).server.connect(peer, now).unwrap();
-    let first = ConnectRequest {
-        protocol_version: 0,
-        last_zxid_seen: 0,
-        timeout_ms: 10_000,
-        session_id: 0,
-        password: &[0; 16],
-        read_only: Some(false),
-    };
-    world.send((3, early), &frame(|out| first.encode(out)));
+    world.send((3, early), &opening(0, &[0; 16]));
     assert_eq!(world.site(3).closed.get(&early), Some(&CloseReason::NotJoined));
     // The snapshot is taken, and its state on its way, while both go on writing, also what is in it.
     world.connect_sites(3);
@@ -945,25 +908,6 @@ fn a_token_is_not_taken_from_who_asks_for_it() {
     world.settle();
     world.check_equal();
     assert_eq!(world.tree(HUB).get("/a").unwrap().stat().version, 3 * 19);
-}
-
-#[test]
-fn a_session_does_not_go_on_at_another_site() {
-    let mut world = World::new(3);
-    let (client, opened) = world.open_with(2, 0, &[0; 16]);
-    world.ask(client, &create(1, "/mine", CreateMode::Ephemeral));
-    world.settle();
-    let (session, password) = (opened.session_id, opened.password.to_vec());
-    // It may be ended at its home at this very moment.
-    for site in [HUB, 3] {
-        let (_, response) = world.open_with(site, session, &password);
-        assert_eq!((response.session_id, response.timeout_ms), (0, 0), "site {site}");
-    }
-    world.settle();
-    assert_eq!(world.ask(client, &set(2, "/mine", b"x")).err, 0);
-    assert_eq!(world.open_with(2, session, &password).1.session_id, session);
-    world.settle();
-    world.check_equal();
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl Tree {
         if let Some(state) = self.project(path, self.hasher.path(path))
             && let ZnodeKind::Ephemeral { session } = state.kind
         {
-            return Some(self.home_of(session));
+            return Some(self.home_to_be(session));
         }
         let (at, id) = self.find_levels(path).last().unwrap_or(("/", ROOT_ID));
         let (applied, marked) = self.marked_above(id);
@@ -64,6 +64,12 @@ impl Tree {
             // It is on its way out, and so may be what was created for it here.
             None => self.sites.ended.zxid(session).map_or(self.sites.own, |end| self.sites.maker_of(end)),
         }
+    }
+
+    /// The same, once everything proposed has been applied.
+    #[must_use]
+    pub fn home_to_be(&self, session: i64) -> SiteId {
+        self.overlay.tokens.home(session).unwrap_or_else(|| self.home_of(session))
     }
 
     /// The mark that counts for a node, and the node that has it.

@@ -5,15 +5,18 @@ use crate::digest;
 use crate::encoding::{Decoder, Reason, put_path};
 use crate::node::{ROOT_ID, ZnodeKind};
 use crate::reserved;
+use crate::session::{Contact, OpenSession, is_same_password};
 use crate::sites::state::{NO_SITE, SITE_MAX, SiteId};
 use crate::tree::Tree;
 use crate::update::{self, CorruptUpdate, Op, Update};
 use alloc::vec::Vec;
 use core::fmt;
+use stoa_wire::ErrorCode;
 
 // Tags; the others are those of `crate::update` and of `crate::partitions::ops`.
 const BEGIN: u8 = 40;
 const TOKEN: u8 = 41;
+const HOME: u8 = 42;
 
 /// One change that a tree of a single site does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub(crate) enum SiteOp<'a> {
     Begin { site: SiteId, hub: SiteId },
     /// The token of a znode, and of all below it without a mark of its own, goes to a site.
     Token { path: &'a str, holder: SiteId },
+    /// The session of the update, and its ephemerals, are at home at a site.
+    Home { site: SiteId },
 }
 
 /// Why a token is not given away.
@@ -58,6 +63,7 @@ impl<'a> SiteOp<'a> {
                 put_path(out, TOKEN, path);
                 out.push(holder);
             }
+            Self::Home { site } => out.extend_from_slice(&[HOME, site]),
         }
     }
 
@@ -67,6 +73,7 @@ impl<'a> SiteOp<'a> {
             BEGIN => {
                 Some(site(decoder).and_then(|site_| Ok(Self::Begin { site: site_, hub: site(decoder)? })))
             }
+            HOME => Some(site(decoder).map(|site| Self::Home { site })),
             TOKEN => Some(decoder.path().and_then(|path| Ok(Self::Token { path, holder: site(decoder)? }))),
             _ => None,
         }
@@ -86,6 +93,7 @@ impl fmt::Display for SiteOp<'_> {
         match *self {
             Self::Begin { site, hub } => write!(f, "begin_site site={site} hub={hub}"),
             Self::Token { path, holder } => write!(f, "token {path:?} holder={holder}"),
+            Self::Home { site } => write!(f, "home site={site}"),
         }
     }
 }
@@ -141,6 +149,32 @@ impl Tree {
         Ok(())
     }
 
+    /// Makes an update with which a session goes to another site, where its client is, appended to `batch`. From now on
+    /// nothing is prepared here that concerns the session or its ephemerals.
+    ///
+    /// # Errors
+    /// When there is no such session with that password, or it is not at home here.
+    pub fn prepare_home(
+        &mut self,
+        session: i64,
+        password: &[u8],
+        site: SiteId,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), ErrorCode> {
+        let is_here = self.own_site() == Some(self.home_to_be(session)) && (1..=SITE_MAX).contains(&site);
+        let known = self.proposed_session(session).filter(|_| is_here);
+        let known = known.filter(|known| is_same_password(&known.password, password));
+        let known = known.ok_or(ErrorCode::SessionExpired)?;
+        let start = update::begin(batch, stamp.zxid, stamp.time_ms, session);
+        SiteOp::Home { site }.encode(batch);
+        update::end(batch, start);
+        let contact = Contact::default();
+        self.overlay.touch_session(stamp.zxid, session, Some(OpenSession { contact, ..known }));
+        self.overlay.tokens.touch_home(stamp.zxid, session, site);
+        Ok(())
+    }
+
     pub(crate) fn apply_site_op(&mut self, update: &Update<'_>, op: SiteOp<'_>) -> Result<(), CorruptUpdate> {
         match op {
             SiteOp::Begin { site, hub } => {
@@ -148,6 +182,13 @@ impl Tree {
                 Ok(())
             }
             SiteOp::Token { path, holder } => self.apply_token(update, path, holder),
+            SiteOp::Home { site } => {
+                let gone = self.sessions.change(update.session, |session| {
+                    // Nobody speaks for it before its client has come there.
+                    (session.home, session.contact) = (site, Contact::default());
+                });
+                gone.ok_or_else(|| update.corrupt("a session goes elsewhere that is not there"))
+            }
         }
     }
 
@@ -170,6 +211,21 @@ impl Tree {
             self.sites.streams.recall_is_done(path);
         }
         Ok(())
+    }
+}
+
+impl Update<'_> {
+    /// To which site the session of the update goes with it.
+    #[must_use]
+    pub fn new_home(&self) -> Option<SiteId> {
+        let mut home = None;
+        let seen = self.for_each_op(|op| {
+            if let Op::Site(SiteOp::Home { site }) = op {
+                home = Some(site);
+            }
+            Ok(())
+        });
+        home.filter(|_| seen.is_ok())
     }
 }
 

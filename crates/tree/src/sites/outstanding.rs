@@ -9,11 +9,23 @@ pub(crate) struct OutstandingTokens {
     /// Who will be marked as the holder, and by which update.
     by_path: BTreeMap<String, (SiteId, i64)>,
     touches: VecDeque<(i64, String)>,
+    /// Where sessions will be at home, and by which update.
+    homes: BTreeMap<i64, (SiteId, i64)>,
 }
 
 impl OutstandingTokens {
     pub(crate) fn is_empty(&self) -> bool {
-        self.touches.is_empty()
+        self.touches.is_empty() && self.homes.is_empty()
+    }
+
+    /// Where a session will be at home, if an outstanding update says.
+    pub(super) fn home(&self, session: i64) -> Option<SiteId> {
+        self.homes.get(&session).map(|(site, _)| *site)
+    }
+
+    /// The update `zxid` makes a site the home of a session.
+    pub(super) fn touch_home(&mut self, zxid: i64, session: i64, site: SiteId) {
+        self.homes.insert(session, (site, zxid));
     }
 
     /// What the znode at a path will be marked with, if an outstanding update says.
@@ -34,6 +46,9 @@ impl OutstandingTokens {
             if self.by_path.get(&path).is_some_and(|(_, last)| *last == touched) {
                 self.by_path.remove(&path);
             }
+        }
+        if !self.homes.is_empty() {
+            self.homes.retain(|_, (_, last)| *last > zxid);
         }
     }
 }

@@ -1,0 +1,112 @@
+//! Sessions, their ephemerals, and clients that change their site.
+
+use super::*;
+
+#[test]
+fn a_session_is_judged_where_its_client_is() {
+    let mut world = World::new(3);
+    let (owner, other) = (world.open(2), world.open(3));
+    let lock = world.ask(owner, &create(1, "/lock", CreateMode::Ephemeral));
+    let ping = request(-2, Opcode::Ping, |_| {});
+    for _ in 0..20 {
+        world.pass(3_000);
+        world.ask(owner, &ping);
+        world.ask(other, &ping);
+    }
+    for site in 1..=3 {
+        assert_eq!(world.tree(site).get(lock.path()).unwrap().stat(), lock.stat());
+    }
+    for _ in 0..5 {
+        world.pass(3_000);
+        world.ask(other, &ping);
+    }
+    for site in 1..=3 {
+        assert!(world.tree(site).get(lock.path()).is_none(), "its owner has been silent for long");
+        assert_eq!(world.tree(site).sessions().count(), 1);
+    }
+    world.check_equal();
+}
+
+#[test]
+fn an_ephemeral_is_written_where_its_session_is_and_ends_with_it() {
+    let mut world = World::new(3);
+    let (owner, other) = (world.open(2), world.open(3));
+    world.ask(owner, &create(1, "/locks", CreateMode::Persistent));
+    let lock = world.ask(owner, &create(2, "/locks/a-", CreateMode::EphemeralSequential));
+    let path = lock.path().to_owned();
+    assert_eq!(world.tree(3).holder(&path), Some(2));
+    assert_eq!(world.tree(3).holder("/locks"), Some(HUB));
+    // Whoever else sets it has that done there.
+    assert_eq!(world.ask(other, &set(1, &path, b"by another")).stat().version, 1);
+    assert_eq!(world.ask_here(owner, &set(3, &path, b"by its own")).unwrap().stat().version, 2);
+    let gone = request(4, Opcode::CloseSession, |_| {});
+    assert!(world.ask_here(owner, &gone).is_some());
+    world.settle();
+    for site in 1..=3 {
+        assert!(world.tree(site).get(&path).is_none());
+    }
+    assert_eq!(world.ask(other, &set(2, &path, b"too late")).err, ErrorCode::NoNode as i32);
+    world.check_equal();
+}
+
+#[test]
+fn a_session_goes_where_its_client_is() {
+    let mut world = World::new(3);
+    let (at_2, opened) = world.open_with(2, 0, &[0; 16]);
+    world.ask(at_2, &create(1, "/dir", CreateMode::Persistent));
+    world.ask(at_2, &create(2, "/mine", CreateMode::Ephemeral));
+    let (session, password) = (opened.session_id, opened.password.to_vec());
+    // What it has asked where it was is carried out before it goes.
+    world.send(at_2, &create(3, "/dir/last-", CreateMode::EphemeralSequential));
+    let (at_3, response) = world.come(3, session, &password);
+    assert_eq!(
+        (response.session_id, response.password),
+        (session, <[u8; 16]>::try_from(&password[..]).unwrap())
+    );
+    assert_eq!(world.site(2).closed.get(&at_2.1), Some(&CloseReason::SessionMoved));
+    world.check_equal();
+    assert_eq!(world.tree(HUB).holder("/mine"), Some(3));
+    assert!(world.tree(3).get("/dir/last-0000000000").is_some());
+    // Its ephemerals are written here now, and only here.
+    assert!(world.ask_here(at_3, &set(4, "/mine", b"x")).is_some_and(|frame| frame.err == 0));
+    // The home judges it: the one that was does not, and the new one does.
+    world.pass(4000);
+    world.ask(at_3, &get(5, "/mine"));
+    world.pass(8000);
+    world.check_equal();
+    assert!(world.tree(2).get("/mine").is_some());
+    let (at_hub, response) = world.come(HUB, session, &password);
+    assert_eq!(response.session_id, session);
+    world.ask(at_hub, &request(6, Opcode::CloseSession, |_| {}));
+    world.settle();
+    world.check_equal();
+    assert!(world.tree(2).get("/mine").is_none() && world.tree(3).get("/dir/last-0000000000").is_none());
+    assert_eq!(world.come(2, session, &password).1.session_id, 0);
+}
+
+#[test]
+fn who_does_not_know_the_password_gets_no_session_and_who_is_away_keeps_it() {
+    let mut world = World::new(3);
+    let (at_2, opened) = world.open_with(2, 0, &[0; 16]);
+    world.ask(at_2, &create(1, "/mine", CreateMode::Ephemeral));
+    let (session, password) = (opened.session_id, opened.password.to_vec());
+    assert_eq!(world.come(3, session, &[9; 16]).1.session_id, 0);
+    assert!(world.ask_here(at_2, &set(2, "/mine", b"x")).is_some_and(|frame| frame.err == 0));
+    // Its home is cut off: it waits there until that is back.
+    world.cut.extend([(2, HUB), (HUB, 2)]);
+    let peer: SocketAddr = "127.0.0.1:4000".parse().unwrap();
+    let now = world.now;
+    let waits = (3, world.site(3).server.connect(peer, now).unwrap());
+    world.send(waits, &opening(session, &password));
+    world.settle();
+    assert!(world.take_bytes(waits).is_empty());
+    assert!(world.ask_here(at_2, &set(3, "/mine", b"y")).is_some_and(|frame| frame.err == 0));
+    world.cut.clear();
+    world.connect_sites(2);
+    world.settle();
+    let bytes = world.take_bytes(waits);
+    let (payload, _) = next_frame(&bytes, 1000).unwrap().unwrap();
+    assert_eq!(ConnectResponse::decode(payload).unwrap().session_id, session);
+    assert_eq!(world.tree(3).get("/mine").unwrap().stat().version, 2);
+    world.check_equal();
+}
