@@ -276,6 +276,8 @@ pub(crate) struct Broker {
     in_hand: BTreeSet<Ticket>,
     /// Requests that are carried out by the very site that asks, and wait for nothing here any more.
     visits: BTreeSet<Ticket>,
+    /// Sessions that are to go to another site, when what they have asked here has its outcome.
+    coming: BTreeMap<i64, Vec<Ticket>>,
     /// Requests that wait for tokens, by the path of each.
     blocked: BTreeMap<String, Vec<Ticket>>,
     /// Tokens that were recalled and have not come.
@@ -310,6 +312,16 @@ impl Broker {
     /// Whether the site that has asked carries it out.
     pub(crate) fn has_gone_home(&self, ticket: Ticket) -> bool {
         self.visits.contains(&ticket)
+    }
+
+    /// It asks for a session that is waited for here.
+    pub(crate) fn comes_later(&mut self, session: i64, ticket: Ticket) {
+        self.coming.entry(session).or_default().push(ticket);
+    }
+
+    /// Nothing waits any more that a session has asked here.
+    pub(crate) fn session_is_quiet(&mut self, session: i64) {
+        self.ready.extend(self.coming.remove(&session).unwrap_or_default());
     }
 
     /// Something was proposed for it.

@@ -157,12 +157,11 @@ impl Replica {
 
     /// A request becomes one of this site, among all of them.
     fn forward(&mut self, origin: Option<Origin>, here: bool, asked: &Asked<'_>, bytes: &[u8]) {
-        if let (Some(origin), Asked::Write { session, .. } | Asked::OpenSession { session, .. }) =
-            (origin, asked)
-        {
-            self.applied.partition.propose_forwarded(origin, here, *session, bytes);
-            self.leaves(*session, here);
-        }
+        let Some(origin) = origin else { return };
+        // A session that is to come waits for what it has asked where it is, and nothing waits for that.
+        let session = if let Asked::Write { session, .. } = asked { *session } else { 0 };
+        self.applied.partition.propose_forwarded(origin, here, session, bytes);
+        self.leaves(session, here);
     }
 
     /// What is asked of an operation that is being coordinated here is asked when this partition is quiesced for it: see

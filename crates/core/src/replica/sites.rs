@@ -469,8 +469,9 @@ impl Replica {
             && session != 0
         {
             let next = self.applied.partition.tree().streams().of_session(session).next();
-            if let Some(next) = next.map(|next| next.ticket) {
-                self.ready_if_here(next);
+            match next.map(|next| next.ticket) {
+                Some(next) => self.ready_if_here(next),
+                None => self.sites.broker.session_is_quiet(session),
             }
         }
         let broker = &mut self.sites.broker;
@@ -643,20 +644,30 @@ impl Replica {
     ) {
         let tree = self.applied.partition.tree();
         let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
-        let home = tree.home_to_be(session);
+        let home = tree.home_to_ask(session);
+        // There may never have been such a site.
+        let is_there = |site: SiteId| {
+            site == hub || self.sites.outgoing.contains_key(&site) || tree.streams().imported(site) > 0
+        };
+        let home = if own == hub && !is_there(home) { own } else { home };
+        let is_busy =
+            tree.streams().of_session(session).next().is_some() || self.sites.leaving.contains_key(&session);
+        if home == own && is_busy {
+            return self.sites.broker.comes_later(session, ticket);
+        }
         self.sites.broker.take_in_hand(ticket);
         let partition = &mut self.applied.partition;
         let number = ticket.number;
         match () {
             () if home == own => partition.propose_home(origin, session, password, ticket.site, self.now),
             () if own == hub => {
-                partition.propose_site_item(Some(origin), &SiteItem::Visit { to: home, session, asked });
+                partition.propose_site_item(Some(origin), &SiteItem::Visit { to: home, session: 0, asked });
             }
             () if ticket.site == own => {
                 let server = origin.server;
                 partition.propose_site_item(
                     None,
-                    &SiteItem::Forwarded { server, number, here: false, session, asked },
+                    &SiteItem::Forwarded { server, number, here: false, session: 0, asked },
                 );
             }
             () => partition.propose_site_item(Some(origin), &SiteItem::Declined),
@@ -666,8 +677,7 @@ impl Replica {
     /// Whether a session is judged by another site.
     pub(super) fn is_at_home_elsewhere(&self, session: i64) -> bool {
         let tree = self.applied.partition.tree();
-        let is_elsewhere = tree.own_site().is_some_and(|own| tree.home_to_be(session) != own);
-        is_elsewhere && tree.session(session).is_some()
+        tree.own_site().is_some_and(|own| tree.home_to_ask(session) != own)
     }
 
     /// A session goes to a site. There its client, if it is still there, asks once more; where it was nobody speaks for it

@@ -278,6 +278,7 @@ impl World {
         let site = self.site(id);
         site.server = Shard::new(config, recovered, secret, now).unwrap();
         site.log.clear();
+        site.closed.clear();
         self.poll(id);
         let leaves = if id == HUB { 2..=self.sites.len() as u8 } else { id..=id };
         leaves.for_each(|leaf| self.connect_sites(leaf));

@@ -39,6 +39,8 @@ enum Asked {
 struct Person {
     client: Client,
     session: (i64, Vec<u8>),
+    /// Its session has yet to come where it is.
+    is_coming: bool,
     next_xid: i32,
     /// What it has asked and not been told.
     asked: VecDeque<(i32, Asked)>,
@@ -78,6 +80,7 @@ impl Run {
             run.people.push(Person {
                 client,
                 session: (response.session_id, response.password.to_vec()),
+                is_coming: false,
                 next_xid: 1,
                 asked: VecDeque::new(),
                 seen: BTreeMap::new(),
@@ -125,7 +128,14 @@ impl Run {
     }
 
     fn hear(&mut self, at: usize) {
+        if self.people[at].is_coming {
+            return self.arrive(at);
+        }
         let client = self.people[at].client;
+        if self.world.site(client.0).closed.get(&client.1) == Some(&CloseReason::SessionMoved) {
+            // It had asked for its session elsewhere, and come here before that went there.
+            return self.come_back(at);
+        }
         for frame in self.world.take(client) {
             let person = &mut self.people[at];
             let (xid, asked) = person.asked.pop_front().expect("only what was asked is answered");
@@ -178,17 +188,44 @@ impl Run {
 
     /// Who has lost his connection comes back with his session, and does not know what became of what he has asked.
     fn come_back(&mut self, at: usize) {
-        let (client, (session, password)) = (self.people[at].client, self.people[at].session.clone());
-        let now = self.world.now;
-        if !self.world.site(client.0).closed.contains_key(&client.1) {
-            self.world.site(client.0).server.disconnected(client.1, now);
-            self.world.poll(client.0);
+        self.travel(at, self.people[at].client.0);
+    }
+
+    /// The same, and now and then to another site.
+    fn travel(&mut self, at: usize, to: SiteId) {
+        let ((site, id), now) = (self.people[at].client, self.world.now);
+        if !self.world.site(site).closed.contains_key(&id) {
+            self.world.site(site).server.disconnected(id, now);
+            self.world.poll(site);
         }
-        let (client, response) = self.world.open_with(client.0, session, &password);
-        assert_eq!(response.session_id, session, "nobody has ended it");
+        self.set_out(at, to);
+    }
+
+    /// The same of who has no connection that could be ended.
+    fn set_out(&mut self, at: usize, to: SiteId) {
+        let ((session, password), now) = (self.people[at].session.clone(), self.world.now);
+        let peer: SocketAddr = "127.0.0.1:4000".parse().unwrap();
+        let client = (to, self.world.site(to).server.connect(peer, now).unwrap());
+        self.world.send(client, &opening(session, &password));
         let person = &mut self.people[at];
-        person.client = client;
+        (person.client, person.is_coming) = (client, true);
         person.asked.clear();
+    }
+
+    /// Its session may have come.
+    fn arrive(&mut self, at: usize) {
+        let client = self.people[at].client;
+        let bytes = self.world.take_bytes(client);
+        if bytes.is_empty() {
+            if self.world.site(client.0).closed.contains_key(&client.1) {
+                self.come_back(at);
+            }
+            return;
+        }
+        let (payload, _) = next_frame(&bytes, 1000).unwrap().unwrap();
+        let session = ConnectResponse::decode(payload).unwrap().session_id;
+        assert_eq!(session, self.people[at].session.0, "nobody has ended it");
+        self.people[at].is_coming = false;
     }
 
     fn trouble(&mut self) {
@@ -217,15 +254,15 @@ impl Run {
                 self.world.connect_sites(leaf);
             }
             1 => {
-                let at = self.random.below(self.people.len());
-                self.come_back(at);
+                let (at, to) = (self.random.below(self.people.len()), 1 + self.random.below(count) as u8);
+                self.travel(at, to);
             }
             _ => {
                 let id = 1 + self.random.below(count) as u8;
                 self.world.restart(id);
                 for at in 0..self.people.len() {
                     if self.people[at].client.0 == id {
-                        self.come_back(at);
+                        self.set_out(at, id);
                     }
                 }
             }
@@ -238,7 +275,7 @@ impl Run {
         match self.random.below(16) {
             0..3 => {
                 let at = self.random.below(self.people.len());
-                if self.people[at].asked.len() < 4 {
+                if self.people[at].asked.len() < 4 && !self.people[at].is_coming {
                     self.ask(at);
                 }
             }
@@ -264,12 +301,15 @@ impl Run {
     }
 
     fn end(&mut self) {
-        self.world.settle();
-        (0..self.people.len()).for_each(|at| self.hear(at));
+        for _ in 0..5 {
+            self.world.settle();
+            (0..self.people.len()).for_each(|at| self.hear(at));
+        }
         for person in &self.people {
             let (site, id) = person.client;
             let closed = self.world.sites[usize::from(site) - 1].closed.get(&id);
             let waiting: Vec<_> = self.world.sites.iter().map(|site| site.server.tree().streams()).collect();
+            assert!(!person.is_coming, "its session never comes to site {site}, {closed:?}: {waiting:#?}");
             assert!(
                 person.asked.is_empty(),
                 "{:?} was never answered at site {site}, {closed:?}: {waiting:#?}",

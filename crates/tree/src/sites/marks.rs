@@ -1,7 +1,7 @@
 //! Who holds what.
 
 use crate::node::{ROOT_ID, ZnodeKind};
-use crate::sites::state::{NO_SITE, SiteId};
+use crate::sites::state::{NO_SITE, SiteId, site_of_session};
 use crate::tree::Tree;
 use stoa_wire::path;
 
@@ -70,6 +70,19 @@ impl Tree {
     #[must_use]
     pub fn home_to_be(&self, session: i64) -> SiteId {
         self.overlay.tokens.home(session).unwrap_or_else(|| self.home_of(session))
+    }
+
+    /// Who is to be asked for a session that a client brings: its home, or the site that has made it, if nothing is known
+    /// of it here. Where it has ended that is this one, and there is none.
+    #[must_use]
+    pub fn home_to_ask(&self, session: i64) -> SiteId {
+        let is_known = self.proposed_session(session).is_some() || self.sites.ended.zxid(session).is_some();
+        match site_of_session(session) {
+            NO_SITE => self.home_to_be(session),
+            _ if is_known && self.sites.ended.zxid(session).is_none() => self.home_to_be(session),
+            _ if is_known => self.sites.own,
+            made_by => made_by,
+        }
     }
 
     /// The mark that counts for a node, and the node that has it.

@@ -23,6 +23,12 @@ pub const fn site_of_zxid(zxid: i64) -> SiteId {
     (zxid & SITE_MAX as i64) as SiteId
 }
 
+/// The site that has given a session its id, where there are sites.
+#[must_use]
+pub const fn site_of_session(session: i64) -> SiteId {
+    (session & SITE_MAX as i64) as SiteId
+}
+
 /// Where there are no sites it says so, and nothing else of it is looked at.
 #[derive(Debug, Default)]
 pub(crate) struct Sites {
