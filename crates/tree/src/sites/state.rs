@@ -25,7 +25,7 @@ pub const fn site_of_zxid(zxid: i64) -> SiteId {
 
 /// The site that has given a session its id, where there are sites.
 #[must_use]
-pub const fn site_of_session(session: i64) -> SiteId {
+pub(super) const fn site_of_session(session: i64) -> SiteId {
     (session & SITE_MAX as i64) as SiteId
 }
 
