@@ -17,7 +17,7 @@ use stoa_front::{CloseReason, ConnectionId};
 use stoa_partition::{
     Asked, Item, Items, Link, Now, Outcome, SiteItem, export, note_in_streams, note_joining, ticket_of,
 };
-use stoa_sites::{Access, Decision, Kind, Next, Policy, SITES_MAX, Settings, Site, Sites};
+use stoa_sites::{Access, Decision, Kind, Next, Policy, SITES_MAX, Settings, Site, Sites, is_at_or_below};
 use stoa_timeline::{BadMessage, Origin};
 use stoa_tree::{Caller, CarriedOut, Options, SiteId, Ticket, TokenRefusal, Tree, Update, Waiting};
 use stoa_wire::{Acl, AclList, Create, CreateMode, ErrorCode, Opcode, READ_ACL, Reader, Request};
@@ -848,6 +848,8 @@ impl Replica {
                 given.extend(along.into_iter().map(|path| (path, to)));
             }
         });
+        // With the root all would go that has no mark, and with that site it would be lost.
+        given.retain(|(path, _)| path != "/" && !is_at_or_below(path, "/zookeeper"));
         for (path, to) in given {
             // What is gone by then, or held elsewhere, is not given.
             let _ = self.give_token(&path, to);
