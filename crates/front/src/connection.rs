@@ -316,6 +316,8 @@ pub struct Mode {
     pub reads_newest: bool,
     /// Whether it is content with a server that only reads.
     pub takes_read_only: bool,
+    /// Whether its session has come from another site.
+    pub has_come: bool,
 }
 
 /// How a connection is read from.

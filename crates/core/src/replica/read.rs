@@ -100,10 +100,13 @@ impl Replica {
     fn set_watches(&mut self, id: ConnectionId, request: &SetWatches<'_>) {
         let (placement, own) = (self.applied.placement.clone(), self.config.partition);
         let is_here = |path: &&str| placement.of(path) == own;
-        let session = self.clients.connections.get(id).map_or(0, |connection| connection.session);
+        let connection = self.clients.connections.get(id);
+        let session = connection.map_or(0, |connection| connection.session);
+        // What it was told elsewhere does not say what it has seen of here: it is told of everything, and reads again.
+        let has_come = connection.is_some_and(|connection| connection.mode.has_come);
         let (tree, watches, extensions) = self.applied.partition.parts_mut();
         let watcher = WatcherId(id.0);
-        let since = request.relative_zxid;
+        let since = if has_come { 0 } else { request.relative_zxid };
         let mut missed = |kind: EventKind, path: &str| {
             notify(&mut self.clients.connections, &mut self.stats, id, ZXID_UNKNOWN, kind, path);
         };

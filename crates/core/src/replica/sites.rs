@@ -704,7 +704,7 @@ impl Replica {
         if let (Some(id), Ok(Asked::OpenSession { timeout_ms, password, .. })) = (own, Asked::decode(asked)) {
             let opening = self.timeline.next_request().request;
             if let Some(connection) = self.clients.connections.get_mut(id) {
-                connection.mode.opening = opening;
+                (connection.mode.opening, connection.mode.has_come) = (opening, true);
             }
             self.ask_for_session(id, false, session, timeout_ms, password);
         }

@@ -110,3 +110,36 @@ fn who_does_not_know_the_password_gets_no_session_and_who_is_away_keeps_it() {
     assert_eq!(world.tree(3).get("/mine").unwrap().stat().version, 2);
     world.check_equal();
 }
+
+#[test]
+fn who_comes_from_another_site_is_told_of_everything_that_it_watches() {
+    let mut world = World::new(3);
+    let at_3 = world.open(3);
+    world.ask(at_3, &create(1, "/watched", CreateMode::Persistent));
+    let (at_2, opened) = world.open_with(2, 0, &[0; 16]);
+    let seen = world.ask(at_2, &set(1, "/other", b"x")).zxid.max(world.ask(at_2, &get(2, "/watched")).zxid);
+    // It is changed where the session goes, with a zxid that is smaller than what was told there.
+    world.cut.extend([(3, HUB), (HUB, 3)]);
+    world.ask(at_3, &get(2, "/watched"));
+    for xid in 3..9 {
+        world.ask(at_2, &create(xid, &format!("/other{xid}"), CreateMode::Persistent));
+    }
+    world.cut.clear();
+    world.connect_sites(3);
+    let (session, password) = (opened.session_id, opened.password.to_vec());
+    let (client, _) = world.come(3, session, &password);
+    let told = world.ask(client, &get(10, "/watched")).zxid.max(seen);
+    world.send(
+        client,
+        &request(-8, Opcode::SetWatches, |out| {
+            put::i64(out, told);
+            put::len(out, 1);
+            put::str(out, "/watched");
+            put::len(out, 0);
+            put::len(out, 0);
+        }),
+    );
+    world.settle();
+    let frames = world.take(client);
+    assert_eq!(frames.iter().map(|frame| frame.xid).collect::<Vec<_>>(), [-1, -8]);
+}
