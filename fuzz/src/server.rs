@@ -1,7 +1,7 @@
 //! Whole servers: one that stands alone and its clients, and a member of an ensemble with what the others say.
 
 use crate::Input;
-use stoa_core::{Config, ConnectionId, Now, Output, PeerOutput, Recovered, Shard};
+use stoa_core::{Config, ConnectionId, Now, Output, PeerOutput, Reaping, Recovered, Shard};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{ConnectRequest, begin_frame, end_frame, next_frame};
 
@@ -29,7 +29,7 @@ impl Member {
             tick_ms: 100,
             session_timeout_min_ms: 500,
             heartbeat_ms: 20,
-            reap_interval_ms: 50,
+            reaping: Reaping { interval_ms: 50, max: 10_000 },
             ..Config::default()
         };
         let recovered = Recovered::new(Tree::new(Options::default()), voters);
