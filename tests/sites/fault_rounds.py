@@ -1,6 +1,6 @@
 """Three sites under load, as `stoa dev --sites` starts them: servers are killed, links are cut, all of it comes back.
 
-Clients at each site set the same few znodes, and note what they were told. In the end no version of a znode was given
+Clients at each site, and some that go from site to site, set the same few znodes, and note what they were told. In the end no version of a znode was given
 twice, each has at least the last version that anybody was told of, and all sites have the same.
 """
 
@@ -26,6 +26,8 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 SITES = ("virginia", "california", "frankfurt")
 ZNODES = tuple(f"/z{number}" for number in range(6))
 CLIENTS = 2
+# A client that goes to whichever site answers, with its session.
+ANYWHERE = "anywhere"
 # Sessions end so long after their clients; what waits for another site may take as long as that is away.
 SESSION_SECONDS = 6
 START_SECONDS = 30
@@ -63,6 +65,8 @@ class Sites:
         self.down, self.cut = set(), set()
 
     def hosts(self, site):
+        if site == ANYWHERE:
+            return ",".join(self.hosts(site) for site in SITES)
         first = self.port + SITES.index(site) * self.servers
         return ",".join(f"127.0.0.1:{port}" for port in range(first, first + self.servers))
 
@@ -201,7 +205,7 @@ def play(stoa, seed, troubles, servers):
     with tempfile.TemporaryDirectory(prefix="stoa-sites-") as folder:
         sites, told = Sites(stoa, pathlib.Path(folder), servers), Told()
         try:
-            seeds = [(site, seed * 100 + number) for number in range(CLIENTS) for site in SITES]
+            seeds = [(site, seed * 100 + number) for number in range(CLIENTS) for site in (*SITES, ANYWHERE)]
             clients = [Client(sites, site, of, told) for site, of in seeds]
             for client in clients:
                 client.start()
