@@ -4,6 +4,7 @@ mod admin;
 mod bench;
 mod certificate;
 mod cli;
+mod columns;
 mod dev;
 mod extension;
 mod failure;

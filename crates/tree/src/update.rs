@@ -288,6 +288,12 @@ impl<'a> Update<'a> {
         self.body.first() == Some(&MULTI)
     }
 
+    /// Whether it begins with an op of this kind, alone: others of a multi are not looked at.
+    #[inline]
+    pub(crate) fn is_of_kind(&self, tag: u8) -> bool {
+        self.body.first() == Some(&tag)
+    }
+
     /// Calls `each` with every operation, in order, after having checked that all can be read.
     #[inline]
     pub(crate) fn for_each_op(

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::columns::aligned;
+
 /// So many of the hottest subtrees are shown.
 const HOTTEST_MAX: usize = 4;
 /// And those only that take so much of the thread.
@@ -68,18 +70,6 @@ fn row(of: &Value) -> [String; 8] {
         percent(&of["busy"]),
         hottest.join(", "),
     ]
-}
-
-fn aligned(rows: &[[String; 8]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<_> = (0..8).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
-    text
 }
 
 fn section<'a>(

@@ -5,6 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
+use crate::columns::aligned;
+
 const COLUMNS: [&str; 7] = ["site", "number", "servers", "connected", "round trip", "unshipped", "imported"];
 
 /// The table, and below it what the server's own site has done.
@@ -99,18 +101,6 @@ fn time(seconds: u128) -> String {
         (0, hours, minutes, _) => format!("{hours} h {minutes} min"),
         (days, hours, ..) => format!("{days} d {hours} h"),
     }
-}
-
-fn aligned(rows: &[[String; COLUMNS.len()]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<_> = (0..COLUMNS.len()).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
-    text
 }
 
 #[cfg(test)]

@@ -218,6 +218,10 @@ impl Update<'_> {
     /// To which site the session of the update goes with it.
     #[must_use]
     pub fn new_home(&self) -> Option<SiteId> {
+        // It is never one of several. Every update is asked, and hardly any is one.
+        if !self.is_of_kind(HOME) {
+            return None;
+        }
         let mut home = None;
         let seen = self.for_each_op(|op| {
             if let Op::Site(SiteOp::Home { site }) = op {
