@@ -6,6 +6,20 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use core::fmt;
 use stoa_group::{Entry, EntryKind, Store};
+use stoa_tree::SiteId;
+
+/// What another site lacks and is not in memory any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BacklogWanted {
+    /// The site.
+    pub site: SiteId,
+    /// It has what stands up to this position of the log,
+    pub since: u64,
+    /// and lacks what stands behind it up to this one.
+    pub upto: u64,
+    /// It is not known yet what it has: as much as there is has to be looked at.
+    pub is_looking: bool,
+}
 
 /// Takes the records of a log, oldest first, and gives the entries that were committed between two positions. An entry
 /// of which that is not known yet may be void, and is held.
@@ -15,6 +29,8 @@ pub struct Backlog {
     next: u64,
     upto: u64,
     committed: u64,
+    /// Whether it may begin behind where it was to.
+    is_looking: bool,
     /// From `next` on, as far as it has been read.
     held: VecDeque<Entry>,
 }
@@ -40,10 +56,11 @@ impl fmt::Display for BadBacklog {
 impl core::error::Error for BadBacklog {}
 
 impl Backlog {
-    /// Of what stands behind `since`, up to `upto`, which is committed.
+    /// Of what is committed and wanted.
     #[must_use]
-    pub fn new(since: u64, upto: u64) -> Self {
-        Self { next: since + 1, upto, committed: 0, held: VecDeque::new() }
+    pub fn new(wanted: BacklogWanted) -> Self {
+        let BacklogWanted { since, upto, is_looking, .. } = wanted;
+        Self { next: since + 1, upto, committed: 0, is_looking, held: VecDeque::new() }
     }
 
     /// Takes the next record, and appends what is known to be committed by it.
@@ -86,6 +103,10 @@ impl Backlog {
     /// What stands at a position that was read before is void from there on.
     fn hold(&mut self, entries: Vec<Entry>) -> Result<(), BadBacklog> {
         let Some(first) = entries.first().map(|entry| entry.position) else { return Ok(()) };
+        if self.is_looking && self.held.is_empty() && first > self.next {
+            self.next = first;
+        }
+        self.is_looking = false;
         if first > self.next + self.held.len() as u64 {
             return Err(BadBacklog::Missing(self.next + self.held.len() as u64));
         }
@@ -125,7 +146,8 @@ mod tests {
     }
 
     fn read(since: u64, upto: u64, records: &[Bytes]) -> Result<Vec<(u64, Bytes)>, BadBacklog> {
-        let (mut backlog, mut out) = (Backlog::new(since, upto), Vec::new());
+        let wanted = BacklogWanted { site: 2, since, upto, is_looking: false };
+        let (mut backlog, mut out) = (Backlog::new(wanted), Vec::new());
         for of in records {
             backlog.record(of.clone(), &mut out)?;
         }

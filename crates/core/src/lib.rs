@@ -31,6 +31,7 @@ mod catch_up;
 mod config;
 mod controller;
 mod coordination;
+mod lacks;
 mod liveness;
 mod local;
 mod membership;
@@ -50,13 +51,13 @@ mod stats;
 mod status;
 mod thread_front;
 
-pub use backlog::{Backlog, BadBacklog};
+pub use backlog::{Backlog, BacklogWanted, BadBacklog};
 pub use config::{Config, Reaping};
 pub use controller::{MoveError, RecentMove};
 pub use coordination::{Decision, Prepared, Quiesced, Step, StepKind};
 pub use membership::reconfigured;
 pub use moves::Moved;
-pub use replica::{Replica, SITES_PATH};
+pub use replica::{ReignRefusal, Replica, SITES_PATH};
 pub use session::{LiveSession, Scope};
 pub use shard::Shard;
 pub use shard_message::ShardMessage;
@@ -80,5 +81,5 @@ pub use stoa_timeline::{
     Origin, Outgoing, PartitionMessage, PeerOutput, Slices, Standing, Start, Starts, TakenOver, server_of,
     servers_of, timeline_of,
 };
-pub use stoa_tree::{SiteId, TokenRefusal};
+pub use stoa_tree::{Claim, SiteId, SiteSet, SiteStanding, TokenRefusal};
 pub use stoa_wire::Timestamp;

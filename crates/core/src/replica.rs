@@ -21,6 +21,7 @@ mod programs;
 mod read;
 mod read_only;
 mod reaper;
+mod reign;
 mod remote_client;
 mod request;
 mod session_table;
@@ -30,6 +31,7 @@ mod sites;
 mod snapshot;
 mod status;
 
+pub use self::reign::ReignRefusal;
 pub use self::sites::SITES_PATH;
 
 use self::parts::{Applied, Clients, Leading, Servers, SessionKeeping};

@@ -165,6 +165,11 @@ impl Sessions {
         key
     }
 
+    /// Whether there is one.
+    pub(crate) fn contains(&self, id: i64) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
     pub(crate) fn remove(&mut self, id: i64) -> Option<LiveSession> {
         let key = self.by_id.remove(&id)?;
         // The queue's entry is dropped when its bucket is due: it is recognised by the id.

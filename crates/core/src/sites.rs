@@ -8,9 +8,13 @@
 //!          | 3, position u64                                                 the same, and what follows is to be sent
 //!                                                                            (again)
 //!          | 4                                                               nothing is here: the hub's state is to come
+//!          | 5, (site u8, zxid i64)*                                         what is here of each site; what the sender of
+//!                                                                            the answer has besides is wanted
 //! ```
 //! Integers are little-endian.
 
+use crate::backlog::BacklogWanted;
+use crate::lacks::Lacks;
 use crate::status::{SiteCounts, Unshipped};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -25,11 +29,14 @@ const BATCH: u8 = 1;
 const HAVE: u8 = 2;
 const AGAIN: u8 = 3;
 const JOIN: u8 = 4;
+const MISSING: u8 = 5;
 
 /// About so many bytes of items are in a message.
 pub(crate) const BATCH_BYTES: usize = 256 << 10;
 /// So many bytes of entries that do not concern a site are passed before it is told that they are.
 const PASSED_BYTES: usize = 1 << 20;
+/// So much is kept in memory even if all others have it: the next hub may not.
+pub(crate) const KEPT_LEAST_BYTES: usize = 4 << 20;
 /// No more than so many bytes are on their way to a site.
 const WINDOW_BYTES: usize = 8 << 20;
 
@@ -40,6 +47,7 @@ pub(crate) enum SiteMessage {
     Have { position: u64 },
     Again { position: u64 },
     Join,
+    Missing { has: Vec<(SiteId, i64)> },
 }
 
 impl SiteMessage {
@@ -65,6 +73,13 @@ impl SiteMessage {
                 out.put_u64_le(*position);
             }
             Self::Join => out.put_u8(JOIN),
+            Self::Missing { has } => {
+                out.put_u8(MISSING);
+                for (site, zxid) in has {
+                    out.put_u8(*site);
+                    out.put_i64_le(*zxid);
+                }
+            }
         }
         out.into()
     }
@@ -80,6 +95,10 @@ impl SiteMessage {
             Some(&HAVE) if bytes.len() == 9 => Ok(Self::Have { position: number()? }),
             Some(&AGAIN) if bytes.len() == 9 => Ok(Self::Again { position: number()? }),
             Some(&JOIN) if bytes.len() == 1 => Ok(Self::Join),
+            Some(&MISSING) if (bytes.len() - 1).is_multiple_of(9) => {
+                let of = |has: &[u8]| (has[0], i64::from_le_bytes(core::array::from_fn(|at| has[at + 1])));
+                Ok(Self::Missing { has: bytes[1..].chunks_exact(9).map(of).collect() })
+            }
             Some(&BATCH) => {
                 let (since, upto) = (number()?, number()?);
                 let entries = decode_entries(&bytes.slice(17..), since, upto)?;
@@ -145,9 +164,10 @@ impl Kept {
         *self = Self { gone: position, ..Self::default() };
     }
 
-    /// Everything up to a position is not needed any more, or there is more than `bytes_max`.
-    pub(crate) fn trim(&mut self, upto: u64, bytes_max: usize) {
-        let is_over = |first: &KeptEntry, bytes| first.position <= upto || bytes > bytes_max;
+    /// Everything up to a position is not needed any more beyond `bytes_least`, or there is more than `bytes_max`.
+    pub(crate) fn trim(&mut self, upto: u64, bytes_least: usize, bytes_max: usize) {
+        let is_over =
+            |first: &KeptEntry, bytes| first.position <= upto && bytes > bytes_least || bytes > bytes_max;
         while let Some(first) = self.entries.front().filter(|first| is_over(first, self.bytes)) {
             self.bytes -= first.entry.len();
             self.gone = first.position;
@@ -158,6 +178,11 @@ impl Kept {
     /// Up to here nothing is kept.
     pub(crate) fn gone(&self) -> u64 {
         self.gone
+    }
+
+    /// The last one that was kept.
+    pub(crate) fn last(&self) -> u64 {
+        self.entries.back().map_or(self.gone, |last| last.position)
     }
 
     /// What is kept behind a position.
@@ -209,6 +234,8 @@ pub(crate) struct Outgoing {
     passed_bytes: usize,
     /// What comes next is being read from the disk.
     pub(crate) is_reading: bool,
+    /// Where it is not known what of the log it has: what it has instead.
+    lacks: Option<Lacks>,
     in_flight: VecDeque<InFlight>,
     in_flight_bytes: usize,
 }
@@ -256,6 +283,35 @@ impl Outgoing {
             passed: position,
             ..Self::default()
         };
+    }
+
+    /// It has no position in this log, and wants what it lacks.
+    pub(crate) fn begins_behind(&mut self, lacks: Lacks) {
+        *self = Self { is_open: true, lacks: Some(lacks), ..Self::default() };
+    }
+
+    /// Whether it has to be told these items of an entry.
+    pub(crate) fn wants(&mut self, position: u64, entry: &Bytes, items: &[u8]) -> bool {
+        let Some(lacks) = &mut self.lacks else { return true };
+        let is_lacked = lacks.looks_at(position, entry);
+        Lacks::wants(is_lacked, items)
+    }
+
+    /// Whether it is looked for what it lacks.
+    pub(crate) fn is_looking(&self) -> bool {
+        self.lacks.is_some()
+    }
+
+    /// Everything was looked at: from here on it is told like any other.
+    pub(crate) fn has_looked(&mut self) {
+        if self.lacks.as_ref().is_some_and(|lacks| !lacks.is_short()) {
+            self.lacks = None;
+        }
+    }
+
+    /// Whether it cannot be told what it lacks, or, when all was looked at, not all of that.
+    pub(crate) fn is_torn(&self, is_all: bool) -> bool {
+        self.lacks.as_ref().is_some_and(|lacks| lacks.is_torn() || is_all && lacks.is_short())
     }
 
     pub(crate) fn acknowledged(&mut self, position: u64) {
@@ -390,8 +446,13 @@ pub(crate) struct SiteLinks {
     /// At the hub: sites that wait for a snapshot to join with, and those for which it is there, with its position.
     pub(crate) joining: BTreeSet<SiteId>,
     pub(crate) states: VecDeque<(SiteId, u64)>,
-    /// Sites that lack what is not kept any more: behind which position, and up to which one.
-    pub(crate) backlogs: VecDeque<(SiteId, u64, u64)>,
+    /// Sites that lack what is not kept any more.
+    pub(crate) backlogs: VecDeque<BacklogWanted>,
+    /// Sites that cannot be told what they lack.
+    pub(crate) torn: VecDeque<SiteId>,
+    /// The last reign that this leader has proposed to follow, and that it has proposed to begin.
+    pub(crate) proposed_reign: u64,
+    pub(crate) begun_reign: u64,
     /// Whether what is being applied has come from another site.
     pub(crate) is_importing: bool,
     /// Of each session, the requests that are proposed to go elsewhere, or to be done later (true), and are not applied.
@@ -443,7 +504,10 @@ mod tests {
     fn messages_come_back_and_cuts_are_refused() {
         let entries = alloc::vec![(5, Bytes::from_static(b"items")), (9, Bytes::new())];
         let (have, again) = (SiteMessage::Have { position: 7 }, SiteMessage::Again { position: 7 });
-        for message in [SiteMessage::Batch { since: 4, upto: 9, entries }, have, again, SiteMessage::Join] {
+        let missing = SiteMessage::Missing { has: alloc::vec![(2, 7 << 20), (31, -1)] };
+        for message in
+            [SiteMessage::Batch { since: 4, upto: 9, entries }, have, again, missing, SiteMessage::Join]
+        {
             let bytes = message.encode();
             assert_eq!(SiteMessage::decode(&bytes), Ok(message));
             for len in 0..bytes.len() {
@@ -486,9 +550,9 @@ mod tests {
         let behind = |kept: &Kept, at| kept.behind(at).map(|kept| kept.position).collect::<Vec<_>>();
         assert_eq!(behind(&kept, 0), [2, 4, 6, 8, 10]);
         assert_eq!(behind(&kept, 5), [6, 8, 10]);
-        kept.trim(4, usize::MAX);
+        kept.trim(4, 24, usize::MAX);
         assert_eq!((behind(&kept, 0), kept.gone()), (alloc::vec![6, 8, 10], 4));
-        kept.trim(0, 8);
+        kept.trim(0, 8, 8);
         assert_eq!((behind(&kept, 0), kept.gone()), (alloc::vec![10], 8));
     }
 }

@@ -253,7 +253,7 @@ impl Restore {
         if let [only] = &mut self.states[..] {
             self.updates += apply_items(only, &entry.payload).map_err(|error| error.to_string())?;
             if only.tree.own_site().is_some() {
-                only.tree.streams_mut().begin(entry.position);
+                only.tree.note_position(entry.position);
                 self.for_sites.push((entry.position, entry.payload.clone()));
             }
             return Ok(());
@@ -388,6 +388,9 @@ fn apply_items(state: &mut State, entry: &[u8]) -> Result<u64, stoa_tree::Corrup
     for item in Items::new(entry) {
         let item = item?;
         if let Outcome::Site(SiteItem::Import { from, position, items }) = item.outcome {
+            if !state.tree.listens_to(from) {
+                continue;
+            }
             for imported in Items::new(items) {
                 updates += apply_item(state, &imported?, true)?;
             }

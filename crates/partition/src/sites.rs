@@ -1,8 +1,8 @@
 //! What an entry says of the streams between sites, and what of it goes to another site.
 //!
 //! ```text
-//! site item := 1, server u8, number u64, here u8, session i64, asked      what a client asks has to be carried out
-//!                                                                          elsewhere, or later (here = 1)
+//! site item := 1, server u8, number u64, reign u64, session i64, asked    what a client asks has to be carried out
+//!                                                                          elsewhere, or later (reign = 0)
 //!            | 2, from u8, position u64, item*                             this is what another site has at a position
 //!            | 3, to u8, path                                              the hub wants a token back
 //!            | 4, path                                                     it gets it no more than it has it
@@ -11,6 +11,9 @@
 //!            | 7, first u8, slice                                          of the hub's state, which is to be this site's
 //!            | 8, site u8, hub u8, position u64                            that is all of it: it is that site, and has
 //!                                                                          what the hub had at this position
+//!            | 9, reign u64, hub u8, lost u32, needed u32                  that site is to be the hub, and this one does
+//!                                                                          nothing more for the hub before
+//!            | 10, standing u8                                             the others have given this site up
 //! ```
 //! Integers are little-endian. A request of a site's client is named by the site, the client's server there and its
 //! number, as who asked of an item. A site ships of each of its entries what concerns the other one ([`export`]), and
@@ -24,7 +27,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use stoa_timeline::Origin;
 use stoa_tree::{
-    CarriedOut, CorruptUpdate, SiteId, Ticket, TokenRefusal, Tree, Update, Waiting, site_of_zxid,
+    CarriedOut, Claim, CorruptUpdate, SITE_MAX, SiteId, SiteSet, SiteStanding, Ticket, TokenRefusal, Tree,
+    Update, Waiting, site_of_zxid,
 };
 
 const FORWARDED: u8 = 1;
@@ -35,6 +39,8 @@ const VISIT: u8 = 5;
 const DECLINED: u8 = 6;
 const STATE: u8 = 7;
 const JOINED: u8 = 8;
+const FOLLOW: u8 = 9;
+const STANDING: u8 = 10;
 
 /// Something of the streams between sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +51,9 @@ pub enum SiteItem<'a> {
         server: u8,
         /// The number that its site gives it.
         number: u64,
-        /// Whether it is to be carried out here, when what its session has asked before has been.
-        here: bool,
+        /// The reign whose hub has to see to it; 0 when it is to be carried out here, when what its session has asked
+        /// before has been.
+        reign: u64,
         /// The session.
         session: i64,
         /// What is asked: [`crate::Asked`].
@@ -100,15 +107,19 @@ pub enum SiteItem<'a> {
         /// Where the hub's log stood.
         position: u64,
     },
+    /// A site is to be the hub: this one claims that itself, or follows who does. See [`stoa_tree::Claim`].
+    Follow(Claim),
+    /// What this site is to the others from now on: they have given it up, or it gives up what it has.
+    Standing(SiteStanding),
 }
 
 impl<'a> SiteItem<'a> {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match *self {
-            Self::Forwarded { server, number, here, session, asked } => {
+            Self::Forwarded { server, number, reign, session, asked } => {
                 out.extend_from_slice(&[FORWARDED, server]);
                 out.extend_from_slice(&number.to_le_bytes());
-                out.push(u8::from(here));
+                out.extend_from_slice(&reign.to_le_bytes());
                 out.extend_from_slice(&session.to_le_bytes());
                 out.extend_from_slice(asked);
             }
@@ -139,6 +150,14 @@ impl<'a> SiteItem<'a> {
                 out.extend_from_slice(&[JOINED, site, hub]);
                 out.extend_from_slice(&position.to_le_bytes());
             }
+            Self::Follow(Claim { reign, hub, lost, needed }) => {
+                out.push(FOLLOW);
+                out.extend_from_slice(&reign.to_le_bytes());
+                out.push(hub);
+                out.extend_from_slice(&lost.bits().to_le_bytes());
+                out.extend_from_slice(&needed.bits().to_le_bytes());
+            }
+            Self::Standing(standing) => out.extend_from_slice(&[STANDING, standing as u8]),
         }
     }
 
@@ -150,9 +169,9 @@ impl<'a> SiteItem<'a> {
             FORWARDED => {
                 let (server, rest) = rest.split_first()?;
                 let (number, rest) = number(rest)?;
-                let (here, rest) = rest.split_first()?;
+                let (reign, rest) = self::number(rest)?;
                 let (session, asked) = number_i64(rest)?;
-                Self::Forwarded { server: *server, number, here: *here != 0, session, asked }
+                Self::Forwarded { server: *server, number, reign, session, asked }
             }
             IMPORT if !is_imported => {
                 let (from, rest) = rest.split_first()?;
@@ -183,9 +202,28 @@ impl<'a> SiteItem<'a> {
                 let (position, rest) = number(rest)?;
                 rest.is_empty().then_some(Self::Joined { site: *site, hub: *hub, position })?
             }
+            FOLLOW => {
+                let (reign, rest) = number(rest)?;
+                let (hub, rest) = rest.split_first()?;
+                let (lost, rest) = set(rest)?;
+                let (needed, rest) = set(rest)?;
+                let is_one = rest.is_empty() && (1..=SITE_MAX).contains(hub);
+                is_one.then_some(Self::Follow(Claim { reign, hub: *hub, lost, needed }))?
+            }
+            STANDING if !is_imported => match rest {
+                [0] => Self::Standing(SiteStanding::Member),
+                [1] => Self::Standing(SiteStanding::Lost),
+                [2] => Self::Standing(SiteStanding::Discarded),
+                _ => return None,
+            },
             _ => return None,
         })
     }
+}
+
+fn set(bytes: &[u8]) -> Option<(SiteSet, &[u8])> {
+    let (bits, rest) = bytes.split_first_chunk()?;
+    Some((SiteSet::from_bits(u32::from_le_bytes(*bits)), rest))
 }
 
 fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
@@ -200,8 +238,10 @@ fn number_i64(bytes: &[u8]) -> Option<(i64, &[u8])> {
 impl fmt::Display for SiteItem<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Forwarded { number, here: false, .. } => write!(f, "to the hub as request {number}"),
-            Self::Forwarded { number, here: true, .. } => write!(f, "to be done later, as request {number}"),
+            Self::Forwarded { number, reign: 0, .. } => write!(f, "to be done later, as request {number}"),
+            Self::Forwarded { number, reign, .. } => {
+                write!(f, "to the hub of reign {reign} as request {number}")
+            }
             Self::Import { from, position, items } => {
                 write!(f, "from site {from} at {position}:")?;
                 for item in Items::new(items) {
@@ -223,6 +263,10 @@ impl fmt::Display for SiteItem<'_> {
             Self::Joined { site, hub, position } => {
                 write!(f, "joined as site {site}, with what hub {hub} had at {position}")
             }
+            Self::Follow(Claim { reign, hub, .. }) => {
+                write!(f, "site {hub} is to be the hub of reign {reign}")
+            }
+            Self::Standing(standing) => write!(f, "to the others this site is: {standing:?}"),
         }
     }
 }
@@ -252,26 +296,52 @@ pub fn note_joining(tree: &mut Tree, item: &Item<'_>) -> bool {
 pub fn note_in_streams(tree: &mut Tree, item: &Item<'_>) -> Option<Waiting> {
     let (own, hub) = (tree.own_site()?, tree.hub()?);
     let ticket = ticket_of(item.origin);
-    let streams = tree.streams_mut();
+    let (current, is_claimed) = (tree.reign(), tree.streams().claim().is_some());
+    let is_gone = |site: SiteId| tree.is_lost(site);
     match (item.outcome, ticket) {
-        (Outcome::Site(SiteItem::Forwarded { server, number, here, session, asked }), _) => {
-            let is_done_here = here || own == hub;
-            let by = if is_done_here { CarriedOut::Here } else { CarriedOut::Elsewhere };
+        (Outcome::Site(SiteItem::Forwarded { server, number, reign, session, asked }), _) => {
             let ticket = ticket.unwrap_or(Ticket { site: own, number });
-            streams.wait(own, Waiting { ticket, server, session, by, asked: asked.to_vec() });
+            // One that was for another hub is asked once more by its own site.
+            let is_for_nobody = ticket.site != own && (own != hub || reign != current || is_claimed);
+            if is_for_nobody {
+                return None;
+            }
+            let is_done_here = reign != current || own == hub || is_claimed;
+            let by = if is_done_here { CarriedOut::Here } else { CarriedOut::At(hub) };
+            tree.streams_mut().wait(own, Waiting { ticket, server, session, by, asked: asked.to_vec() });
         }
         (Outcome::Site(SiteItem::Visit { to, session, asked }), Some(ticket)) => {
-            let by = if to == own { CarriedOut::Here } else { CarriedOut::Elsewhere };
+            // What was said before a site was given up, or another one followed, was for that.
+            let is_for_nobody = ticket.site != own && (is_claimed || is_gone(ticket.site));
+            if is_for_nobody {
+                return None;
+            }
+            let is_done_here = to == own || is_claimed || is_gone(to);
+            let by = if is_done_here { CarriedOut::Here } else { CarriedOut::At(to) };
+            let streams = tree.streams_mut();
             let server = item.origin.map_or(0, |origin| origin.server);
             streams.wait(own, Waiting { ticket, server, session, by, asked: asked.to_vec() });
         }
         (Outcome::Site(SiteItem::Declined), Some(ticket)) if own == hub => {
-            streams.comes_back(ticket);
+            tree.streams_mut().comes_back(ticket);
         }
-        (Outcome::Site(SiteItem::Recall { to, path }), _) if to == own => streams.recall(path),
-        (Outcome::Site(SiteItem::NotRecalled { path }), _) => streams.recall_is_done(path),
+        (Outcome::Site(SiteItem::Recall { to, path }), _) if to == own && !is_claimed => {
+            tree.streams_mut().recall(path);
+        }
+        (Outcome::Site(SiteItem::NotRecalled { path }), _) => tree.streams_mut().recall_is_done(path),
+        (Outcome::Site(SiteItem::Follow(claim)), _) => match item.origin {
+            // Another site follows this one, and says so behind all that it has done before.
+            Some(who) => {
+                let is_ours = tree.streams().claim() == Some(claim) && claim.hub == own;
+                if is_ours {
+                    tree.streams_mut().has_followed(who.site);
+                }
+            }
+            None => tree.follow(claim),
+        },
+        (Outcome::Site(SiteItem::Standing(standing)), _) => tree.streams_mut().set_standing(standing),
         (Outcome::Site(SiteItem::Import { .. } | SiteItem::Recall { .. }), _) => {}
-        (_, Some(ticket)) => return streams.answered(ticket),
+        (_, Some(ticket)) => return tree.streams_mut().answered(ticket),
         _ => {}
     }
     None
@@ -286,13 +356,19 @@ pub struct Link {
     pub to: SiteId,
     /// The hub.
     pub hub: SiteId,
+    /// Its reign.
+    pub reign: u64,
+    /// Where the sender's log stood when that had begun there.
+    pub reigned_at: u64,
 }
 
-/// Appends what of an entry another site has to know, as items.
+/// Appends what of the entry at a position another site has to know, as items. Of what was said before this reign only
+/// what was done concerns anybody, and what that has led to.
 ///
 /// # Errors
 /// When the entry is damaged.
-pub fn export(entry: &[u8], link: Link, out: &mut Vec<u8>) -> Result<(), CorruptUpdate> {
+pub fn export(position: u64, entry: &[u8], link: Link, out: &mut Vec<u8>) -> Result<(), CorruptUpdate> {
+    let is_current = position > link.reigned_at;
     let mut items = Items::new(entry);
     loop {
         let before = items.rest();
@@ -313,14 +389,23 @@ pub fn export(entry: &[u8], link: Link, out: &mut Vec<u8>) -> Result<(), Corrupt
             {
                 put_item_of(out, ticket, bytes);
             }
-            Outcome::Site(SiteItem::Forwarded { server, number, here: false, .. }) if link.to == link.hub => {
+            Outcome::Site(SiteItem::Forwarded { server, number, reign, .. })
+                if link.to == link.hub && reign == link.reign =>
+            {
                 put_item_of(out, Some(Origin { server, request: number, site: link.from }), bytes);
             }
-            Outcome::Site(SiteItem::Recall { to, .. } | SiteItem::Visit { to, .. }) if to == link.to => {
+            Outcome::Site(SiteItem::Recall { to, .. } | SiteItem::Visit { to, .. })
+                if to == link.to && is_current =>
+            {
                 put_item_of(out, ticket, bytes);
             }
-            Outcome::Site(SiteItem::NotRecalled { .. } | SiteItem::Declined) if link.to == link.hub => {
+            Outcome::Site(SiteItem::NotRecalled { .. } | SiteItem::Declined)
+                if link.to == link.hub && is_current =>
+            {
                 put_item_of(out, ticket, bytes);
+            }
+            Outcome::Site(SiteItem::Follow(claim)) if claim.hub == link.to => {
+                put_item_of(out, Some(Origin { server: 0, request: 0, site: link.from }), bytes);
             }
             _ => {}
         }
@@ -359,6 +444,34 @@ fn is_for(ticket: Option<Origin>, link: Link) -> bool {
     ticket.is_some_and(|origin| origin.site != 0 && (origin.site == link.to || link.to == link.hub))
 }
 
+/// Calls `each` with the site and the zxid of each update that an entry holds, also of those that have come from others.
+pub fn made_in(entry: &[u8], each: &mut impl FnMut(SiteId, i64)) {
+    for item in Items::new(entry).map_while(Result::ok) {
+        match item.outcome {
+            Outcome::Site(SiteItem::Import { items, .. }) => {
+                for imported in Items::imported(items).map_while(Result::ok) {
+                    update_of(&imported).into_iter().for_each(|zxid| each(site_of_zxid(zxid), zxid));
+                }
+            }
+            _ => update_of(&item).into_iter().for_each(|zxid| each(site_of_zxid(zxid), zxid)),
+        }
+    }
+}
+
+fn update_of(item: &Item<'_>) -> Option<i64> {
+    match item.outcome {
+        Outcome::Update(update) => Some(update.zxid),
+        Outcome::Ran(ran) => ran.update.map(|update| update.zxid),
+        _ => None,
+    }
+}
+
+/// Whether an item is no update: what is said of the streams, and outcomes that change nothing.
+#[must_use]
+pub fn is_of_streams(item: &Item<'_>) -> bool {
+    update_of(item).is_none()
+}
+
 impl Partition {
     /// This is a site from now on, see [`stoa_tree::Tree::prepare_site`].
     ///
@@ -376,6 +489,27 @@ impl Partition {
         self.site_update(now, |tree, stamp, entry| tree.prepare_token(path, holder, stamp, entry))
     }
 
+    /// A reign begins, or goes on without some sites, see [`stoa_tree::Tree::prepare_reign`].
+    ///
+    /// # Errors
+    /// When there is no such site.
+    pub fn propose_reign(
+        &mut self,
+        reign: (u64, SiteId),
+        lost: SiteSet,
+        now: Now,
+    ) -> Result<(), TokenRefusal> {
+        self.site_update(now, |tree, stamp, entry| tree.prepare_reign(reign, lost, stamp, entry))
+    }
+
+    /// A site that was given up is to be one again, see [`stoa_tree::Tree::prepare_return`].
+    ///
+    /// # Errors
+    /// When it was not given up.
+    pub fn propose_return(&mut self, site: SiteId, now: Now) -> Result<(), TokenRefusal> {
+        self.site_update(now, |tree, stamp, entry| tree.prepare_return(site, stamp, entry))
+    }
+
     /// Something of the streams.
     pub fn propose_site_item(&mut self, origin: Option<Origin>, item: &SiteItem<'_>) {
         put_site_item(&mut self.entry, origin, item);
@@ -383,9 +517,10 @@ impl Partition {
 
     /// A request that is to be carried out elsewhere or later. Returns the number that it has from now on.
     pub fn propose_forwarded(&mut self, origin: Origin, here: bool, session: i64, asked: &[u8]) -> u64 {
+        let reign = if here { 0 } else { self.tree.reign() };
         let number = self.numbered.max(self.tree.streams().numbered());
         self.numbered = number + 1;
-        let item = SiteItem::Forwarded { server: origin.server, number, here, session, asked };
+        let item = SiteItem::Forwarded { server: origin.server, number, reign, session, asked };
         put_site_item(&mut self.entry, Some(origin), &item);
         number
     }
@@ -397,7 +532,7 @@ mod tests {
 
     fn samples() -> Vec<SiteItem<'static>> {
         vec![
-            SiteItem::Forwarded { server: 3, number: 7, here: true, session: -9, asked: b"asked" },
+            SiteItem::Forwarded { server: 3, number: 7, reign: 0, session: -9, asked: b"asked" },
             SiteItem::Import { from: 2, position: 1 << 40, items: b"" },
             SiteItem::Recall { to: 2, path: "/a/b" },
             SiteItem::NotRecalled { path: "/a/b" },
@@ -405,6 +540,13 @@ mod tests {
             SiteItem::Declined,
             SiteItem::State { first: true, slice: b"slice" },
             SiteItem::Joined { site: 2, hub: 1, position: 9 },
+            SiteItem::Follow(Claim {
+                reign: 2,
+                hub: 4,
+                lost: SiteSet::of(1),
+                needed: SiteSet::of(5).with(6),
+            }),
+            SiteItem::Standing(SiteStanding::Lost),
         ]
     }
 
@@ -442,13 +584,13 @@ mod tests {
     fn each_site_gets_what_concerns_it() {
         let shipped = |entry: &[u8], from, to| {
             let mut out = Vec::new();
-            export(entry, Link { from, to, hub: 1 }, &mut out).unwrap();
+            export(9, entry, Link { from, to, hub: 1, reign: 3, reigned_at: 8 }, &mut out).unwrap();
             Items::new(&out).map(|item| item.unwrap().outcome).map(|it| alloc::format!("{it:?}")).collect()
         };
         let name = |item: SiteItem<'_>| alloc::format!("{:?}", Outcome::Site(item));
         let mut entry = Vec::new();
         samples().iter().for_each(|item| put_site_item(&mut entry, None, item));
-        let forwarded = SiteItem::Forwarded { server: 1, number: 8, here: false, session: 1, asked: b"" };
+        let forwarded = SiteItem::Forwarded { server: 1, number: 8, reign: 3, session: 1, asked: b"" };
         put_site_item(&mut entry, Some(Origin { server: 1, request: 99, site: 0 }), &forwarded);
         let up: Vec<_> = shipped(&entry, 2, 1);
         assert_eq!(up, [SiteItem::NotRecalled { path: "/a/b" }, SiteItem::Declined, forwarded].map(name));

@@ -1,6 +1,7 @@
 //! Sessions: who they are, and which ephemerals are theirs.
 
 use crate::digest;
+use crate::sites::SiteSet;
 use crate::slab::NONE;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
@@ -161,6 +162,16 @@ impl Sessions {
         let ids: Vec<i64> = self.by_id.keys().copied().collect();
         for id in ids {
             self.set_home(id, home);
+        }
+    }
+
+    /// Those whose clients are at one of some sites are another one's.
+    pub(crate) fn move_homes(&mut self, from: SiteSet, to: u8) {
+        let is_there = |session: &Session| from.contains(session.home);
+        let ids: Vec<i64> =
+            self.by_id.iter().filter(|(_, session)| is_there(session)).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.change(id, |session| (session.home, session.contact) = (to, Contact::default()));
         }
     }
 

@@ -35,6 +35,7 @@
 //! | `ops` | kinds of updates, preparing and applying them |
 //! | `import` | applying what another site has prepared |
 //! | `join` | the state becomes the hub's |
+//! | `reign` | which site is the hub, and which are given up |
 //! | `ended` | sessions that have ended |
 //! | `late` | znodes that were changed with zxids that clients had seen already |
 //! | `streams` | how far streams between sites have come, and requests on their way |
@@ -48,6 +49,7 @@ mod late;
 mod marks;
 mod ops;
 mod outstanding;
+mod reign;
 mod snapshot;
 mod state;
 mod streams;
@@ -57,8 +59,9 @@ pub(crate) use late::Changed;
 pub(crate) use ops::SiteOp;
 pub use ops::TokenRefusal;
 pub(crate) use outstanding::OutstandingTokens;
+pub use reign::Claim;
 pub(crate) use snapshot::write_home;
 pub(crate) use state::Sites;
-pub use state::{SITE_MAX, SiteId, site_of_zxid};
-pub use streams::{CarriedOut, Streams, Ticket, Waiting};
+pub use state::{SITE_MAX, SiteId, SiteSet, site_of_zxid};
+pub use streams::{CarriedOut, SiteStanding, Streams, Ticket, Waiting};
 pub use tokens::tokens_of;

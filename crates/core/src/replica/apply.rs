@@ -80,6 +80,7 @@ impl Replica {
                 {
                     self.session_goes(update.session, to, own, &asked);
                 }
+                self.reign_applied(&update);
             }
             Outcome::Refused(refusal) => self.refused(refusal, own),
             Outcome::Part(part) => self.apply_part(&part, own),
@@ -95,6 +96,7 @@ impl Replica {
         }
         self.note_joining(item);
         self.note_site_item(item, own);
+        self.note_standing(item);
         own.into_iter().for_each(|id| self.pause(id, pause_us));
     }
 

@@ -6,8 +6,10 @@
 //! down again as the request's outcome. Its client's server recognizes it by its number when it is imported here. So a
 //! request outlives whoever leads at either side, and is carried out once.
 
+use crate::backlog::BacklogWanted;
+use crate::lacks::Lacks;
 use crate::replica::Replica;
-use crate::sites::{BATCH_BYTES, Broker, InFlight, Outgoing, SiteMessage};
+use crate::sites::{BATCH_BYTES, Broker, InFlight, KEPT_LEAST_BYTES, Outgoing, SiteMessage};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec;
@@ -19,7 +21,9 @@ use stoa_partition::{
 };
 use stoa_sites::{Access, Decision, Kind, Next, Policy, SITES_MAX, Settings, Site, Sites, is_at_or_below};
 use stoa_timeline::{BadMessage, Origin};
-use stoa_tree::{Caller, CarriedOut, Options, SiteId, Ticket, TokenRefusal, Tree, Update, Waiting};
+use stoa_tree::{
+    Caller, CarriedOut, Options, SiteId, SiteStanding, Ticket, TokenRefusal, Tree, Update, Waiting,
+};
 use stoa_wire::{Acl, AclList, Create, CreateMode, ErrorCode, Opcode, READ_ACL, Reader, Request};
 
 /// Where it stands which sites there are.
@@ -87,8 +91,11 @@ fn next_batch<'a>(
     let (mut has_to_know, mut since_us) = (false, None);
     for (position, entry, applied_us) in entries {
         let mut items = Vec::new();
-        export(entry, link, &mut items).expect("it was applied here");
+        export(position, entry, link, &mut items).expect("it was applied here");
         has_to_know |= outgoing.pass(position, entry.len());
+        if !outgoing.wants(position, entry, &items) {
+            items.clear();
+        }
         if !items.is_empty() {
             bytes += items.len();
             since_us = since_us.or(applied_us);
@@ -141,13 +148,18 @@ impl Replica {
     /// serve.
     #[must_use]
     pub fn has_joined(&self) -> bool {
-        !self.config.is_of_site || self.applied.partition.tree().own_site().is_some()
+        let tree = self.applied.partition.tree();
+        !self.config.is_of_site
+            || tree.own_site().is_some() && tree.streams().standing() == SiteStanding::Member
     }
 
     /// Whether this site could take over the hub's state: it has joined, or nothing would be lost by that.
     #[must_use]
     pub fn may_join(&self) -> bool {
         let tree = self.applied.partition.tree();
+        if tree.streams().standing() == SiteStanding::Discarded {
+            return true;
+        }
         let is_empty = tree.znode_count() == Tree::new(Options::default()).znode_count();
         self.has_joined() || is_empty && tree.sessions().next().is_none()
     }
@@ -158,6 +170,7 @@ impl Replica {
         self.sites.lose(site);
         self.sites.outgoing.insert(site, Outgoing::default());
         self.ask_again(site);
+        self.site_returns(site);
     }
 
     /// That connection is there no more.
@@ -166,7 +179,8 @@ impl Replica {
         self.sites.outbox.retain(|(to, _)| *to != site);
         self.sites.joining.remove(&site);
         self.sites.states.retain(|(to, _)| *to != site);
-        self.sites.backlogs.retain(|(to, ..)| *to != site);
+        self.sites.backlogs.retain(|wanted| wanted.site != site);
+        self.sites.torn.retain(|to| *to != site);
     }
 
     /// At the hub: a site waits for the state, and the last snapshot, which is of this position of the log, is it.
@@ -202,6 +216,10 @@ impl Replica {
             self.abort_snapshot();
         }
         if note_joining(self.applied.partition.tree_mut(), item) {
+            let tree = self.applied.partition.tree();
+            let own = tree.own_site();
+            let at_home = tree.sessions().filter(|session| Some(tree.home_of(session.id)) == own);
+            self.sessions.live.replace_global(at_home.map(|it| (it.id, it.timeout_ms)), self.now);
             // Nobody was served before, so little else follows from what is there now. The log need not be read to
             // that end again.
             self.applied.snapshots.begin();
@@ -233,13 +251,14 @@ impl Replica {
                 self.sites.joining.insert(from);
                 self.request_snapshot();
             }
+            SiteMessage::Missing { has } => self.begin_behind(from, &has),
             SiteMessage::Again { position } => {
                 self.sites.outgoing.entry(from).or_default().begins(position);
             }
             SiteMessage::Have { position } => {
                 self.sites.outgoing.entry(from).or_default().acknowledged(position);
                 let needed = self.sites.needed();
-                self.sites.kept.trim(needed, self.kept_bytes());
+                self.sites.kept.trim(needed, KEPT_LEAST_BYTES, self.kept_bytes());
             }
             SiteMessage::Batch { since, upto, entries } => {
                 let is_readable = |items: &Bytes| Items::imported(items).all(|item| item.is_ok());
@@ -256,7 +275,8 @@ impl Replica {
     fn import(&mut self, from: SiteId, since: u64, upto: u64, entries: &[(u64, Bytes)]) {
         let applied = self.applied.partition.tree().streams().imported(from);
         let here = self.sites.importing.get(&from).copied().unwrap_or(0).max(applied);
-        if !self.prepares() || since > here || upto <= here {
+        let is_heard = self.applied.partition.tree().listens_to(from);
+        if !self.prepares() || !is_heard || since > here || upto <= here {
             return;
         }
         let mut last = here;
@@ -278,32 +298,48 @@ impl Replica {
     fn ship(&mut self) {
         let tree = self.applied.partition.tree();
         let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
-        if !self.timeline.leads() {
+        if !self.timeline.leads() || !self.has_joined() {
             return;
         }
+        let (reign, reigned_at) = (tree.reign(), tree.streams().reigned_at());
         // What stands before this became a site concerns nobody, but who has taken the hub's state.
         let begun = if own == hub { 0 } else { tree.streams().begun().saturating_sub(1) };
         let gone = self.sites.kept.gone();
         for (site, outgoing) in self.sites.outgoing.iter_mut().filter(|(_, outgoing)| outgoing.is_open) {
             outgoing.pass(outgoing.passed.max(begun), 0);
-            let link = Link { from: own, to: *site, hub };
+            let link = Link { from: own, to: *site, hub, reign, reigned_at };
             while outgoing.has_room() && outgoing.passed >= gone {
                 let entries = self.sites.kept.behind(outgoing.passed);
                 let entries = entries.map(|kept| (kept.position, &kept.entry, Some(kept.since_us)));
                 let Some(batch) = next_batch(outgoing, link, entries) else { break };
                 self.sites.outbox.push_back((*site, batch.encode()));
             }
+            let is_all = outgoing.passed >= self.sites.kept.last();
+            if outgoing.is_torn(is_all) {
+                outgoing.is_open = false;
+                self.sites.torn.push_back(*site);
+                continue;
+            }
+            if is_all {
+                outgoing.has_looked();
+            }
             if outgoing.has_room() && outgoing.passed < gone && !outgoing.is_reading {
                 outgoing.is_reading = true;
-                self.sites.backlogs.push_back((*site, outgoing.passed, gone));
+                let (since, is_looking) = (outgoing.passed, outgoing.is_looking());
+                self.sites.backlogs.push_back(BacklogWanted { site: *site, since, upto: gone, is_looking });
             }
         }
     }
 
-    /// A site lacks what was committed behind a position, up to another one, and that is not kept here any more: it is
-    /// to be read from the log, and handed in with [`Replica::site_backlog`].
-    pub fn poll_site_backlog(&mut self) -> Option<(SiteId, u64, u64)> {
+    /// A site lacks what was committed, and that is not kept here any more: it is to be read from the log, and handed in
+    /// with [`Replica::site_backlog`].
+    pub fn poll_site_backlog(&mut self) -> Option<BacklogWanted> {
         self.sites.backlogs.pop_front()
+    }
+
+    /// A site lacks something that this one's log does not have any more: it has to be given up, and join anew.
+    pub fn poll_torn_site(&mut self) -> Option<SiteId> {
+        self.sites.torn.pop_front()
     }
 
     /// Whether more can be on its way to a site.
@@ -317,7 +353,8 @@ impl Replica {
         self.at(now);
         let tree = self.applied.partition.tree();
         let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return false };
-        let link = Link { from: own, to: site, hub };
+        let (reign, reigned_at) = (tree.reign(), tree.streams().reigned_at());
+        let link = Link { from: own, to: site, hub, reign, reigned_at };
         let leads = self.timeline.leads();
         let outgoing = self.sites.outgoing.get_mut(&site);
         let is_wanted = |outgoing: &&mut Outgoing| outgoing.is_reading && outgoing.passed == since;
@@ -326,6 +363,11 @@ impl Replica {
         let behind = |passed: u64| entries[behind(passed)..].iter().map(|(at, entry)| (*at, entry, None));
         while let Some(batch) = next_batch(outgoing, link, behind(outgoing.passed)) {
             self.sites.outbox.push_back((site, batch.encode()));
+        }
+        if outgoing.is_torn(false) {
+            outgoing.is_open = false;
+            self.sites.torn.push_back(site);
+            return false;
         }
         true
     }
@@ -363,6 +405,10 @@ impl Replica {
     fn ask_again(&mut self, site: SiteId) {
         if self.timeline.leads() && !self.has_joined() {
             self.sites.outbox.push_back((site, SiteMessage::Join.encode()));
+        } else if self.timeline.leads() && self.applied.partition.tree().streams().imported(site) == 0 {
+            // By its position nothing is known of that log, but much of it may have come by way of others.
+            let has = self.applied.partition.tree().seen().collect();
+            self.sites.outbox.push_back((site, SiteMessage::Missing { has }.encode()));
         } else if self.timeline.leads() {
             let position = self.applied.partition.tree().streams().imported(site);
             self.sites.told.insert(site, position);
@@ -375,12 +421,39 @@ impl Replica {
     /// An entry is committed that other sites may have to know.
     pub(super) fn keep_for_sites(&mut self, position: u64, entry: &Bytes) {
         if self.applied.partition.tree().own_site().is_some() {
-            if self.applied.partition.tree().streams().begun() == 0 {
-                self.applied.partition.tree_mut().streams_mut().begin(position);
+            if self.applied.partition.tree_mut().note_position(position) {
                 self.sites.kept.restart(position - 1);
             }
             self.sites.kept.push(position, entry.clone(), self.now.mono_us);
-            self.sites.kept.trim(0, self.kept_bytes());
+            self.sites.kept.trim(0, KEPT_LEAST_BYTES, self.kept_bytes());
+        }
+    }
+
+    /// At the hub: a site that was given up and has been let in again is one of them.
+    fn site_returns(&mut self, site: SiteId) {
+        let tree = self.applied.partition.tree();
+        if tree.own_site() == tree.hub() && tree.is_lost(site) && self.prepares() {
+            // It was lost, so nothing speaks against it.
+            let _ = self.applied.partition.propose_return(site, self.now);
+        }
+    }
+
+    /// Nothing is known of its position in this log, but of each site the last update that it has: it is told from where
+    /// something is new to it.
+    fn begin_behind(&mut self, site: SiteId, has: &[(SiteId, i64)]) {
+        let tree = self.applied.partition.tree();
+        let Some(own) = tree.own_site().filter(|_| self.has_joined()) else {
+            // Everything that this site does once it is one.
+            return self.sites.outgoing.entry(site).or_default().begins(0);
+        };
+        let seen = tree.seen().filter(|(maker, _)| *maker != site);
+        let lacks = Lacks::new(has, own, tree.floors().collect(), seen, tree.streams().begun());
+        let in_memory = self.sites.kept.behind(0).map(|kept| (kept.position, &kept.entry));
+        let is_in_memory = lacks.clone().are_all_in(in_memory);
+        let outgoing = self.sites.outgoing.entry(site).or_default();
+        outgoing.begins_behind(lacks);
+        if is_in_memory {
+            outgoing.pass(self.sites.kept.gone(), 0);
         }
     }
 
@@ -415,6 +488,9 @@ impl Replica {
 
     /// Applies what has come from another site.
     pub(super) fn apply_import(&mut self, from: SiteId, position: u64, items: &[u8]) {
+        if !self.applied.partition.tree().listens_to(from) {
+            return;
+        }
         self.sites.is_importing = true;
         for item in Items::new(items) {
             self.apply_item(&item.expect("an entry that a leader made can be read"));
@@ -512,6 +588,12 @@ impl Replica {
 
     /// This server leads: what waits is in its hands.
     pub(super) fn begin_to_lead_site(&mut self) {
+        (self.sites.proposed_reign, self.sites.begun_reign) = (0, 0);
+        self.resume_site();
+    }
+
+    /// The same while it leads, when there is another hub, or one site less.
+    pub(super) fn resume_site(&mut self) {
         self.sites.broker = Broker::default();
         self.sites.importing.clear();
         self.sites.leaving.clear();
@@ -541,7 +623,10 @@ impl Replica {
             (waits, has_later) = (true, has_later || here);
         }
         // It must not overtake them: what is done here follows them here, what goes to the hub there.
+        let (is_hub, is_between) = (tree.own_site() == tree.hub(), self.is_between_reigns());
         match tree.holds_tokens(request) {
+            false if is_between => Destination::HereLater,
+            true if is_between && is_hub => Destination::HereLater,
             true if waits => Destination::HereLater,
             true => Destination::Here,
             false if has_later => Destination::HereLater,
@@ -554,7 +639,7 @@ impl Replica {
         if let Asked::OpenSession { session, .. } = asked
             && self.is_at_home_elsewhere(*session)
         {
-            return Destination::Elsewhere;
+            return if self.is_between_reigns() { Destination::HereLater } else { Destination::Elsewhere };
         }
         let Asked::Write { session, opcode, .. } = asked else { return Destination::Here };
         if self.applied.partition.tree().own_site().is_none() || *opcode == Opcode::Reconfig {
@@ -565,8 +650,11 @@ impl Replica {
 
     /// Proposes what is to be done with requests and recalls that wait, as far as that can be told now.
     pub(super) fn tend_sites(&mut self) {
-        if self.applied.partition.tree().own_site().is_none() || !self.prepares() {
+        if self.applied.partition.tree().own_site().is_none() || !self.prepares() || !self.has_joined() {
             return;
+        }
+        if self.is_between_reigns() {
+            return self.begin_reign();
         }
         // What the hub has sent here with its tokens comes before that these are wanted back: else two such requests could
         // take each other's away for ever.
@@ -625,7 +713,7 @@ impl Replica {
             let item = if ticket.site == own {
                 let number = ticket.number;
                 self.sites.counts.writes_forwarded += 1;
-                SiteItem::Forwarded { server, number, here: false, session, asked: &bytes }
+                SiteItem::Forwarded { server, number, reign: tree.reign(), session, asked: &bytes }
             } else {
                 SiteItem::Declined
             };
@@ -656,6 +744,7 @@ impl Replica {
             return self.sites.broker.comes_later(session, ticket);
         }
         self.sites.broker.take_in_hand(ticket);
+        let reign = tree.reign();
         let partition = &mut self.applied.partition;
         let number = ticket.number;
         match () {
@@ -667,7 +756,7 @@ impl Replica {
                 let server = origin.server;
                 partition.propose_site_item(
                     None,
-                    &SiteItem::Forwarded { server, number, here: false, session: 0, asked },
+                    &SiteItem::Forwarded { server, number, reign, session: 0, asked },
                 );
             }
             () => partition.propose_site_item(Some(origin), &SiteItem::Declined),

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use stoa_core::{
-    Backlog, CloseReason, Config, ConnectionId, Items, Now, Output, Recovered, Restore, Shard, SiteId,
-    SnapshotOutput, timeline_of,
+    Backlog, BacklogWanted, CloseReason, Config, ConnectionId, Items, Now, Output, Recovered, Restore, Shard,
+    SiteId, SnapshotOutput, timeline_of,
 };
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
@@ -79,8 +79,9 @@ fn config(site: SiteId, kept_bytes: u64) -> Config {
 impl Site {
     /// What other sites lack and is not kept any more, a few entries at a time.
     fn read_backlog(&mut self, now: Now) -> bool {
-        let Some((to, since, upto)) = self.server.poll_site_backlog() else { return false };
-        let (mut backlog, mut entries) = (Backlog::new(since, upto), Vec::new());
+        let Some(wanted) = self.server.poll_site_backlog() else { return false };
+        let BacklogWanted { site: to, since, upto, .. } = wanted;
+        let (mut backlog, mut entries) = (Backlog::new(wanted), Vec::new());
         for (_, record) in &self.disk {
             backlog.record(record.clone(), &mut entries).unwrap();
         }

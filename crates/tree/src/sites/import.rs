@@ -11,8 +11,8 @@ use alloc::string::String;
 use stoa_wire::{Stat, path};
 
 impl Tree {
-    /// Carries out an update of another site. Each must come once, and in the order in which that site has made them,
-    /// behind all that it rests on: nothing here finds out.
+    /// Carries out an update of another site. They must come in the order in which that site has made them, behind all
+    /// that they rest on: nothing here finds out. One that has come before is skipped.
     ///
     /// # Errors
     /// When the update is damaged or does not fit the state: the sites have parted, which cannot be as long as one
@@ -22,6 +22,10 @@ impl Tree {
         if maker == NO_SITE || maker == self.sites.own {
             return Err(update.corrupt("it was not made at another site"));
         }
+        // It may come by way of two sites, when one of them becomes the hub.
+        if self.sites.seen.get(&maker).is_some_and(|seen| update.zxid <= *seen) {
+            return Ok(());
+        }
         update.for_each_op(|op| {
             if op.is_of_one_site() {
                 return Err(update.corrupt("it was for another site alone"));
@@ -29,6 +33,7 @@ impl Tree {
             self.apply_op(update, op, observer)
         })?;
         self.end_absent(update)?;
+        self.sites.seen.insert(maker, update.zxid);
         self.zxids.last = self.zxids.last.max(update.zxid);
         Ok(())
     }

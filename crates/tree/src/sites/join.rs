@@ -14,6 +14,9 @@ use crate::tree::Tree;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+/// So many bits number the requests of a site in one life.
+const NUMBERS_BITS: u32 = 40;
+
 impl Tree {
     /// Takes the next slice of the hub's state, or the first one of it once more.
     pub fn take_hub_state(&mut self, is_first: bool, slice: &[u8]) {
@@ -43,9 +46,15 @@ impl Tree {
             return Err(LoadError::Malformed("it is not the state of the hub"));
         }
         joined.sites.own = site;
+        joined.sites.seen.insert(hub, joined.zxids.last_prepared);
+        // What it has done before is nobody else's.
+        joined.sites.floors = joined.sites.seen.clone();
+        joined.sites.floors.insert(site, self.zxids.last_prepared);
         let mut streams = Streams::default();
         streams.set_imported(hub, position);
-        streams.load_numbered(self.sites.streams.numbered());
+        // What it has asked in another life may still be answered.
+        let life = u64::from(joined.times_lost(site)) << NUMBERS_BITS;
+        streams.load_numbered(self.sites.streams.numbered().max(life));
         joined.sites.streams = streams;
         joined.take_servers_of(self);
         // What this site has prepared before, and prepares from now on, has zxids that grow.

@@ -6,7 +6,7 @@ use crate::encoding::{Decoder, Reason, put_path};
 use crate::node::{ROOT_ID, ZnodeKind};
 use crate::reserved;
 use crate::session::{Contact, OpenSession, is_same_password};
-use crate::sites::state::{NO_SITE, SITE_MAX, SiteId};
+use crate::sites::state::{NO_SITE, SITE_MAX, SiteId, SiteSet};
 use crate::tree::Tree;
 use crate::update::{self, CorruptUpdate, Op, Update};
 use alloc::vec::Vec;
@@ -17,16 +17,23 @@ use stoa_wire::ErrorCode;
 const BEGIN: u8 = 40;
 const TOKEN: u8 = 41;
 const HOME: u8 = 42;
+const REIGN: u8 = 43;
+const RETURN: u8 = 44;
 
 /// One change that a tree of a single site does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SiteOp<'a> {
     /// This is a site from now on; at the first one that is, also: there are sites, and that one is the hub.
     Begin { site: SiteId, hub: SiteId },
-    /// The token of a znode, and of all below it without a mark of its own, goes to a site.
+    /// The token of a znode, and of all below it without a mark of its own, goes to a site; with [`NO_SITE`] to the
+    /// hub, whichever that is by then.
     Token { path: &'a str, holder: SiteId },
-    /// The session of the update, and its ephemerals, are at home at a site.
-    Home { site: SiteId },
+    /// The session of the update, and its ephemerals, are at home at a site, which was given up so often by then.
+    Home { site: SiteId, life: u32 },
+    /// A site is the hub in a reign, and others are given up: see [`crate::sites::reign`].
+    Reign { reign: u64, hub: SiteId, lost: SiteSet },
+    /// A site that was given up is to be one again.
+    Return { site: SiteId },
 }
 
 /// Why a token is not given away.
@@ -63,7 +70,17 @@ impl<'a> SiteOp<'a> {
                 put_path(out, TOKEN, path);
                 out.push(holder);
             }
-            Self::Home { site } => out.extend_from_slice(&[HOME, site]),
+            Self::Home { site, life } => {
+                out.extend_from_slice(&[HOME, site]);
+                out.extend_from_slice(&life.to_le_bytes());
+            }
+            Self::Reign { reign, hub, lost } => {
+                out.push(REIGN);
+                out.extend_from_slice(&reign.to_le_bytes());
+                out.push(hub);
+                out.extend_from_slice(&lost.bits().to_le_bytes());
+            }
+            Self::Return { site } => out.extend_from_slice(&[RETURN, site]),
         }
     }
 
@@ -73,11 +90,27 @@ impl<'a> SiteOp<'a> {
             BEGIN => {
                 Some(site(decoder).and_then(|site_| Ok(Self::Begin { site: site_, hub: site(decoder)? })))
             }
-            HOME => Some(site(decoder).map(|site| Self::Home { site })),
-            TOKEN => Some(decoder.path().and_then(|path| Ok(Self::Token { path, holder: site(decoder)? }))),
+            HOME => Some(site(decoder).and_then(|site| Ok(Self::Home { site, life: bits(decoder)? }))),
+            TOKEN => Some(decoder.path().and_then(|path| {
+                let holder = decoder.u8()?;
+                if holder > SITE_MAX {
+                    Err("a site is out of range")
+                } else {
+                    Ok(Self::Token { path, holder })
+                }
+            })),
+            REIGN => Some(decoder.i64().map(i64::cast_unsigned).and_then(|reign| {
+                let (hub, lost) = (site(decoder)?, SiteSet::from_bits(bits(decoder)?));
+                Ok(Self::Reign { reign, hub, lost })
+            })),
+            RETURN => Some(site(decoder).map(|site| Self::Return { site })),
             _ => None,
         }
     }
+}
+
+fn bits(decoder: &mut Decoder<'_>) -> Result<u32, Reason> {
+    Ok(decoder.i32()?.cast_unsigned())
 }
 
 fn site(decoder: &mut Decoder<'_>) -> Result<SiteId, Reason> {
@@ -93,7 +126,11 @@ impl fmt::Display for SiteOp<'_> {
         match *self {
             Self::Begin { site, hub } => write!(f, "begin_site site={site} hub={hub}"),
             Self::Token { path, holder } => write!(f, "token {path:?} holder={holder}"),
-            Self::Home { site } => write!(f, "home site={site}"),
+            Self::Home { site, .. } => write!(f, "home site={site}"),
+            Self::Reign { reign, hub, lost } => {
+                write!(f, "reign {reign} hub={hub} lost={:?}", lost.iter().collect::<Vec<_>>())
+            }
+            Self::Return { site } => write!(f, "return site={site}"),
         }
     }
 }
@@ -143,7 +180,9 @@ impl Tree {
             return Err(TokenRefusal::NotHeld);
         }
         let start = update::begin(batch, stamp.zxid, stamp.time_ms, 0);
-        SiteOp::Token { path, holder }.encode(batch);
+        // By the time that the hub has it another site may be the hub.
+        let said = if holder == self.sites.hub { NO_SITE } else { holder };
+        SiteOp::Token { path, holder: said }.encode(batch);
         update::end(batch, start);
         self.overlay.tokens.touch(stamp.zxid, path, holder);
         Ok(())
@@ -167,7 +206,7 @@ impl Tree {
         let known = known.filter(|known| is_same_password(&known.password, password));
         let known = known.ok_or(ErrorCode::SessionExpired)?;
         let start = update::begin(batch, stamp.zxid, stamp.time_ms, session);
-        SiteOp::Home { site }.encode(batch);
+        SiteOp::Home { site, life: self.times_lost(site) }.encode(batch);
         update::end(batch, start);
         let contact = Contact::default();
         self.overlay.touch_session(stamp.zxid, session, Some(OpenSession { contact, ..known }));
@@ -182,7 +221,10 @@ impl Tree {
                 Ok(())
             }
             SiteOp::Token { path, holder } => self.apply_token(update, path, holder),
-            SiteOp::Home { site } => {
+            SiteOp::Reign { reign, hub, lost } => self.apply_reign(update, (reign, hub), lost),
+            SiteOp::Return { site } => self.apply_return(update, site),
+            SiteOp::Home { site, life } => {
+                let site = if life == self.times_lost(site) { site } else { self.sites.hub };
                 let gone = self.sessions.change(update.session, |session| {
                     // Nobody speaks for it before its client has come there.
                     (session.home, session.contact) = (site, Contact::default());
@@ -197,8 +239,10 @@ impl Tree {
             self.sites.since_zxid = self.zxids.last.max(zxid);
             self.set_mark(ROOT_ID, digest::ROOT_PATH, hub);
             self.sessions.set_all_homes(site);
+            self.sites.floors.insert(site, zxid);
         }
         (self.sites.own, self.sites.hub) = (site, hub);
+        self.sites.reign = self.sites.reign.max(1);
     }
 
     fn apply_token(&mut self, update: &Update<'_>, path: &str, holder: SiteId) -> Result<(), CorruptUpdate> {
@@ -206,6 +250,8 @@ impl Tree {
         if !self.sites.are_there() || self.nodes[id].is_ephemeral() {
             return Err(update.corrupt("it gives a token that there is none of"));
         }
+        let is_hubs = holder == NO_SITE || self.is_lost(holder);
+        let holder = if is_hubs { self.sites.hub } else { holder };
         self.set_mark(id, digest::of_path(path), holder);
         if self.sites.maker_of(update.zxid) == self.sites.own {
             self.sites.streams.recall_is_done(path);
@@ -224,12 +270,20 @@ impl Update<'_> {
         }
         let mut home = None;
         let seen = self.for_each_op(|op| {
-            if let Op::Site(SiteOp::Home { site }) = op {
+            if let Op::Site(SiteOp::Home { site, .. }) = op {
                 home = Some(site);
             }
             Ok(())
         });
         home.filter(|_| seen.is_ok())
+    }
+}
+
+impl Update<'_> {
+    /// Whether a reign begins with it, or goes on without some sites.
+    #[must_use]
+    pub fn is_of_reign(&self) -> bool {
+        self.is_of_kind(REIGN)
     }
 }
 

@@ -2,8 +2,9 @@
 
 use crate::load::Loader;
 use crate::records::{LoadError, RecordReader, Result, put_bytes};
-use crate::sites::state::{NO_SITE, SITE_MAX, SiteId};
-use crate::sites::streams::{CarriedOut, Ticket, Waiting};
+use crate::sites::reign::{Claim, Loss};
+use crate::sites::state::{NO_SITE, SITE_MAX, SiteId, SiteSet};
+use crate::sites::streams::{CarriedOut, SiteStanding, Ticket, Waiting};
 use crate::tree::Tree;
 use crate::walk::Walk;
 use alloc::vec::Vec;
@@ -16,6 +17,10 @@ mod tag {
     pub(super) const IMPORTED: u8 = 13;
     pub(super) const WAITING: u8 = 14;
     pub(super) const RECALLED: u8 = 15;
+    pub(super) const REIGN: u8 = 16;
+    pub(super) const LOSS: u8 = 17;
+    pub(super) const SEEN: u8 = 18;
+    pub(super) const CLAIM: u8 = 19;
 }
 
 /// Writes the home of a session, if there are sites.
@@ -61,7 +66,41 @@ impl Tree {
             block.extend_from_slice(&session.to_le_bytes());
             block.extend_from_slice(&zxid.to_le_bytes());
         }
+        self.write_reign(walk);
         self.write_streams(walk);
+    }
+
+    fn write_reign(&self, walk: &mut Walk) {
+        let (sites, streams) = (&self.sites, &self.sites.streams);
+        let (noted, at) = streams.reign_noted();
+        let block = walk.block();
+        block.push(tag::REIGN);
+        for number in [sites.reign, noted, at] {
+            block.extend_from_slice(&number.to_le_bytes());
+        }
+        block.push(streams.standing() as u8);
+        for (site, loss) in &sites.losses {
+            let block = walk.block();
+            block.extend_from_slice(&[tag::LOSS, *site, u8::from(loss.is_away)]);
+            block.extend_from_slice(&u64::from(loss.times).to_le_bytes());
+        }
+        // Of this site itself what it has done last stands elsewhere.
+        let own = (&sites.own, &0);
+        for (site, zxid) in sites.seen.iter().filter(|(site, _)| **site != sites.own).chain([own]) {
+            let block = walk.block();
+            block.extend_from_slice(&[tag::SEEN, *site]);
+            block.extend_from_slice(&zxid.to_le_bytes());
+            let floor = sites.floors.get(site).copied().unwrap_or_default();
+            block.extend_from_slice(&floor.to_le_bytes());
+        }
+        if let Some(claim) = streams.claim() {
+            let block = walk.block();
+            block.extend_from_slice(&[tag::CLAIM, claim.hub]);
+            let sets = [claim.lost, claim.needed, streams.followed()].map(|set| u64::from(set.bits()));
+            for number in [claim.reign].into_iter().chain(sets) {
+                block.extend_from_slice(&number.to_le_bytes());
+            }
+        }
     }
 
     fn write_streams(&self, walk: &mut Walk) {
@@ -73,7 +112,10 @@ impl Tree {
         }
         for waiting in streams.all_waiting() {
             let block = walk.block();
-            let by = u8::from(waiting.by == CarriedOut::Elsewhere);
+            let by = match waiting.by {
+                CarriedOut::Here => NO_SITE,
+                CarriedOut::At(site) => site,
+            };
             block.extend_from_slice(&[tag::WAITING, waiting.ticket.site, waiting.server, by]);
             block.extend_from_slice(&waiting.ticket.number.to_le_bytes());
             block.extend_from_slice(&waiting.session.to_le_bytes());
@@ -97,6 +139,10 @@ impl Loader {
             tag::IMPORTED => Some(self.read_imported(reader)),
             tag::WAITING => Some(self.read_waiting(reader)),
             tag::RECALLED => Some(self.read_recalled(reader)),
+            tag::REIGN => Some(self.read_reign(reader)),
+            tag::LOSS => Some(self.read_loss(reader)),
+            tag::SEEN => Some(self.read_seen(reader)),
+            tag::CLAIM => Some(self.read_claim(reader)),
             _ => None,
         }
     }
@@ -137,11 +183,52 @@ impl Loader {
         Ok(())
     }
 
+    fn read_reign(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
+        self.tree.sites.reign = reader.u64()?;
+        let streams = &mut self.tree.sites.streams;
+        let (claim, followed) = (streams.claim(), streams.followed());
+        streams.load_reign(claim, followed, (reader.u64()?, reader.u64()?));
+        let known = [SiteStanding::Member, SiteStanding::Lost, SiteStanding::Discarded];
+        let standing = known.get(usize::from(reader.u8()?));
+        streams.set_standing(*standing.ok_or(LoadError::Malformed("it says badly what its site is"))?);
+        Ok(())
+    }
+
+    fn read_loss(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
+        let (site, is_away) = (site(reader)?, reader.u8()? != 0);
+        let times = u32::try_from(reader.u64()?);
+        let times = times.map_err(|_| LoadError::Malformed("a site was given up too often"))?;
+        self.tree.sites.losses.insert(site, Loss { times, is_away });
+        Ok(())
+    }
+
+    fn read_seen(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
+        let (site, last, floor) = (site(reader)?, zxid(reader)?, zxid(reader)?);
+        if site != self.tree.sites.own {
+            self.tree.sites.seen.insert(site, last);
+        }
+        if floor != 0 {
+            self.tree.sites.floors.insert(site, floor);
+        }
+        Ok(())
+    }
+
+    fn read_claim(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
+        let (hub, reign) = (site(reader)?, reader.u64()?);
+        let mut set = || Ok(SiteSet::from_bits(reader.u64()? as u32));
+        let claim = Claim { reign, hub, lost: set()?, needed: set()? };
+        let followed = set()?;
+        let streams = &mut self.tree.sites.streams;
+        let noted = streams.reign_noted();
+        streams.load_reign(Some(claim), followed, noted);
+        Ok(())
+    }
+
     fn read_waiting(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
         let (site, server, by) = (site(reader)?, reader.u8()?, reader.u8()?);
         let ticket = Ticket { site, number: reader.u64()? };
         let (session, asked) = (reader.i64()?, reader.bytes()?.to_vec());
-        let by = if by == 0 { CarriedOut::Here } else { CarriedOut::Elsewhere };
+        let by = if by == NO_SITE { CarriedOut::Here } else { CarriedOut::At(by) };
         let sites = &mut self.tree.sites;
         let is_known = sites.streams.waiting(ticket).is_some();
         if !sites.are_there() || is_known || ticket.number == u64::MAX {

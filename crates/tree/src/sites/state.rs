@@ -3,8 +3,10 @@
 use crate::load::Loader;
 use crate::sites::ended::Ended;
 use crate::sites::late::Late;
+use crate::sites::reign::Loss;
 use crate::sites::streams::Streams;
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -29,6 +31,59 @@ pub(super) const fn site_of_session(session: i64) -> SiteId {
     (session & SITE_MAX as i64) as SiteId
 }
 
+/// Some sites.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct SiteSet(u32);
+
+impl SiteSet {
+    /// One alone.
+    #[must_use]
+    pub fn of(site: SiteId) -> Self {
+        Self::default().with(site)
+    }
+
+    /// Those whose bits are set; none has bit 0.
+    #[must_use]
+    pub fn from_bits(bits: u32) -> Self {
+        Self(bits & !1)
+    }
+
+    /// A bit for each.
+    #[must_use]
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// One more.
+    #[must_use]
+    pub fn with(self, site: SiteId) -> Self {
+        Self::from_bits(self.0 | 1_u32.checked_shl(site.into()).unwrap_or(0))
+    }
+
+    /// Those that are not among others.
+    #[must_use]
+    pub fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
+    /// Whether a site is one of them.
+    #[must_use]
+    pub fn contains(self, site: SiteId) -> bool {
+        1_u32.checked_shl(site.into()).is_some_and(|bit| self.0 & bit != 0)
+    }
+
+    /// Each of them, the smallest number first.
+    pub fn iter(self) -> impl Iterator<Item = SiteId> {
+        (1..=SITE_MAX).filter(move |site| self.contains(*site))
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
 /// Where there are no sites it says so, and nothing else of it is looked at.
 #[derive(Debug, Default)]
 pub(crate) struct Sites {
@@ -36,6 +91,14 @@ pub(crate) struct Sites {
     pub(super) own: SiteId,
     /// The site that holds what nobody else does.
     pub(super) hub: SiteId,
+    /// How many hubs there have been.
+    pub(super) reign: u64,
+    pub(super) losses: BTreeMap<SiteId, Loss>,
+    /// The last update of each other site that was imported: what comes once more, by way of another one, is not
+    /// applied again.
+    pub(super) seen: BTreeMap<SiteId, i64>,
+    /// The same when this site took over the hub's state: what is before that is not in its log.
+    pub(super) floors: BTreeMap<SiteId, i64>,
     /// The largest zxid that is no site's: of what was there before there were sites.
     pub(super) since_zxid: i64,
     pub(crate) ended: Ended,
@@ -53,6 +116,11 @@ impl Sites {
     #[inline]
     pub(crate) fn are_there(&self) -> bool {
         self.own != NO_SITE
+    }
+
+    /// Whether a site was given up, and has not come back.
+    pub(super) fn is_lost(&self, site: SiteId) -> bool {
+        self.losses.get(&site).is_some_and(|loss| loss.is_away)
     }
 
     /// Who has made an update with this zxid; [`NO_SITE`] of what was there before there were sites.

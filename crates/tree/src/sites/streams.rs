@@ -6,7 +6,8 @@
 //! goes on with it, and nothing is carried out twice or never.
 
 use crate::reserved::{ROOT, is_at_or_below};
-use crate::sites::state::SiteId;
+use crate::sites::reign::Claim;
+use crate::sites::state::{SiteId, SiteSet};
 use crate::tree::Tree;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
@@ -26,8 +27,8 @@ pub struct Ticket {
 pub enum CarriedOut {
     /// This site, when it has what that takes, and when what its session has asked before has its outcome.
     Here,
-    /// Another one, that knows of it.
-    Elsewhere,
+    /// Another one, that knows of it: as far as is known here this one.
+    At(SiteId),
 }
 
 /// A request on its way.
@@ -43,6 +44,18 @@ pub struct Waiting {
     pub by: CarriedOut,
     /// What is asked; what that means is for others to say.
     pub asked: Vec<u8>,
+}
+
+/// What this site is to the others.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub enum SiteStanding {
+    /// One of them.
+    #[default]
+    Member,
+    /// They have given it up, and listen to it no more: it serves nobody.
+    Lost,
+    /// The same, and what it has is to be replaced by the hub's state.
+    Discarded,
 }
 
 /// See the module.
@@ -61,6 +74,12 @@ pub struct Streams {
     numbered: u64,
     /// Paths whose tokens the hub wants back from here.
     recalled: BTreeSet<String>,
+    /// The reign that is claimed, here or by whom this site follows; and at who claims it, who has followed.
+    claim: Option<Claim>,
+    followed: SiteSet,
+    /// The reign of the last hub that was noted, and where this site's log stood when it had begun here.
+    reign: (u64, u64),
+    standing: SiteStanding,
 }
 
 impl Streams {
@@ -197,6 +216,91 @@ impl Streams {
         self.recalled.iter().map(String::as_str)
     }
 
+    /// A request was to be carried out by a site that is given up: by whoever can, then. What that site has asked itself
+    /// has nobody to hear of it.
+    pub(super) fn give_up(&mut self, site: SiteId) {
+        self.imported.remove(&site);
+        self.keep_only(|ticket| ticket.site != site);
+        for waiting in self.waiting.values_mut().filter(|waiting| waiting.by == CarriedOut::At(site)) {
+            waiting.by = CarriedOut::Here;
+        }
+    }
+
+    /// From now on this site follows who claims to be the hub, or claims it itself. It does nothing more for others,
+    /// and has to ask again what it has asked itself.
+    pub(super) fn follow(&mut self, own: SiteId, claim: Claim) {
+        (self.claim, self.followed) = (Some(claim), SiteSet::default());
+        self.forget_others(own);
+    }
+
+    /// Another site was the hub. What is not answered by now was not carried out, and is asked again.
+    pub(super) fn begin_reign(&mut self, own: SiteId, (before, hub): (SiteId, SiteId), reign: u64) {
+        self.forget_others(own);
+        self.claim = self.claim.filter(|claim| claim.reign > reign);
+        if own == before && hub != before {
+            self.imported.clear();
+        }
+        if hub != before {
+            self.imported.remove(&before);
+        }
+    }
+
+    fn forget_others(&mut self, own: SiteId) {
+        self.keep_only(|ticket| ticket.site == own);
+        self.waiting.values_mut().for_each(|waiting| waiting.by = CarriedOut::Here);
+        self.recalled.clear();
+    }
+
+    fn keep_only(&mut self, keep: impl Fn(Ticket) -> bool) {
+        let gone: Vec<Ticket> = self.by_ticket.keys().copied().filter(|ticket| !keep(*ticket)).collect();
+        gone.into_iter().for_each(|ticket| drop(self.answered(ticket)));
+    }
+
+    /// The reign that is claimed, if one is, and who is followed so.
+    #[must_use]
+    pub fn claim(&self) -> Option<Claim> {
+        self.claim
+    }
+
+    /// A site has followed this one, which claims a reign, and everything is here that it had done before.
+    pub fn has_followed(&mut self, site: SiteId) {
+        self.followed = self.followed.with(site);
+    }
+
+    /// Who has.
+    #[must_use]
+    pub fn followed(&self) -> SiteSet {
+        self.followed
+    }
+
+    /// What this site is to the others.
+    #[must_use]
+    pub fn standing(&self) -> SiteStanding {
+        self.standing
+    }
+
+    /// It is that from now on.
+    pub fn set_standing(&mut self, standing: SiteStanding) {
+        self.standing = standing;
+    }
+
+    /// Where this site's log stood when the reign had begun here: what stands before that, and is no update, was for
+    /// another hub.
+    #[must_use]
+    pub fn reigned_at(&self) -> u64 {
+        self.reign.1
+    }
+
+    /// What a snapshot says of reigns.
+    pub(super) fn load_reign(&mut self, claim: Option<Claim>, followed: SiteSet, reign: (u64, u64)) {
+        (self.claim, self.followed, self.reign) = (claim, followed, reign);
+    }
+
+    /// The last reign that was noted, and where.
+    pub(super) fn reign_noted(&self) -> (u64, u64) {
+        self.reign
+    }
+
     /// What a snapshot says of the numbers.
     pub(super) fn load_numbered(&mut self, numbered: u64) {
         self.numbered = numbered;
@@ -208,6 +312,17 @@ impl Tree {
     #[must_use]
     pub fn streams(&self) -> &Streams {
         &self.sites.streams
+    }
+
+    /// An entry of this site's log is applied. Returns whether it is the first of all since this is a site.
+    pub fn note_position(&mut self, position: u64) -> bool {
+        let (reign, streams) = (self.sites.reign, &mut self.sites.streams);
+        if streams.reign.0 != reign {
+            streams.reign = (reign, position);
+        }
+        let is_first = streams.begun == 0;
+        streams.begin(position);
+        is_first
     }
 
     /// The same, to note what an entry of the log says of them.
@@ -224,7 +339,7 @@ mod tests {
 
     fn waiting(number: u64, session: i64) -> Waiting {
         let ticket = Ticket { site: OWN, number };
-        Waiting { ticket, server: 1, session, by: CarriedOut::Elsewhere, asked: Vec::new() }
+        Waiting { ticket, server: 1, session, by: CarriedOut::At(1), asked: Vec::new() }
     }
 
     #[test]

@@ -1,0 +1,213 @@
+//! Sites that are given up, and another hub: what leaders do for it. What follows from it is replicated, and stands in
+//! `tree/src/sites/reign.rs`.
+
+use crate::replica::Replica;
+use alloc::vec::Vec;
+use core::fmt;
+use stoa_front::CloseReason;
+use stoa_partition::{Item, Now, Outcome, SiteItem};
+use stoa_tree::{Claim, SITE_MAX, SiteId, SiteSet, SiteStanding, Update};
+
+/// Why a site is not given up, or does not become the hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReignRefusal {
+    /// This server does not lead its site, or cannot have anything written now.
+    NotLeading,
+    /// This site has not joined the others, or was given up by them.
+    NotJoined,
+    /// Only the hub gives up a site. Who is to become the hub names those that it gives up.
+    NotTheHub(SiteId),
+    /// This site is the hub already.
+    IsTheHub,
+    /// There is no such site, or it is this one.
+    NoSite,
+    /// It was given up already.
+    IsLost,
+    /// Another site is becoming the hub.
+    IsClaimed(SiteId),
+}
+
+impl fmt::Display for ReignRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotLeading => f.write_str("this server does not lead its site now: ask the one that does"),
+            Self::NotJoined => f.write_str("this site is none of the others now"),
+            Self::NotTheHub(hub) => write!(f, "only the hub gives up a site: ask at site {hub}"),
+            Self::IsTheHub => f.write_str("this site is the hub already"),
+            Self::NoSite => f.write_str("there is no such site, or it is this one"),
+            Self::IsLost => f.write_str("it was given up already"),
+            Self::IsClaimed(hub) => write!(f, "site {hub} is becoming the hub: wait until it is"),
+        }
+    }
+}
+
+impl core::error::Error for ReignRefusal {}
+
+impl Replica {
+    /// At the hub's leader: a site is given up. What it held is the hub's from now on, its sessions are at home here, and
+    /// what it has done and not shipped is lost.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn lose_site(&mut self, site: SiteId, now: Now) -> Result<(), ReignRefusal> {
+        self.at(now);
+        let own = self.leads_site()?;
+        let tree = self.applied.partition.tree();
+        let hub = tree.hub().unwrap_or_default();
+        match () {
+            () if own != hub => return Err(ReignRefusal::NotTheHub(hub)),
+            () if site == own || !(1..=SITE_MAX).contains(&site) => return Err(ReignRefusal::NoSite),
+            () if tree.is_lost(site) => return Err(ReignRefusal::IsLost),
+            () => {}
+        }
+        if let Some(claim) = tree.streams().claim() {
+            return Err(ReignRefusal::IsClaimed(claim.hub));
+        }
+        let reign = tree.reign();
+        let proposed = self.applied.partition.propose_reign((reign, hub), SiteSet::of(site), self.now);
+        self.pump();
+        proposed.map_err(|_| ReignRefusal::NoSite)
+    }
+
+    /// At the leader of a site: that is to be the hub, as soon as those that are `needed` have followed. Those in `lost`
+    /// are given up. It may be claimed once more with others, and also by the hub itself, which so stays what it is.
+    ///
+    /// # Errors
+    /// Why it does not become it.
+    pub fn claim_reign(&mut self, lost: SiteSet, needed: SiteSet, now: Now) -> Result<Claim, ReignRefusal> {
+        self.at(now);
+        let own = self.leads_site()?;
+        let tree = self.applied.partition.tree();
+        let before = tree.streams().claim();
+        if lost.contains(own) {
+            return Err(ReignRefusal::NoSite);
+        }
+        if tree.hub() == Some(own) && before.is_none() {
+            return Err(ReignRefusal::IsTheHub);
+        }
+        let reign = before.map_or(0, |claim| claim.reign).max(tree.reign()) + 1;
+        let claim = Claim { reign, hub: own, lost, needed: needed.without(lost) };
+        self.propose_to_follow(claim);
+        Ok(claim)
+    }
+
+    /// At the leader of a site: another one is to be the hub, and this site follows it.
+    pub fn follow_site(&mut self, claim: Claim, now: Now) {
+        self.at(now);
+        let Ok(own) = self.leads_site() else { return };
+        let tree = self.applied.partition.tree();
+        let known = tree.streams().claim().map_or(0, |claim| claim.reign).max(tree.reign());
+        if claim.reign > known && !claim.lost.contains(own) {
+            self.propose_to_follow(claim);
+        }
+    }
+
+    fn propose_to_follow(&mut self, claim: Claim) {
+        if self.sites.proposed_reign >= claim.reign {
+            return;
+        }
+        // From now on nothing is done any more for others, nor by who is the hub: what is proposed from here on comes
+        // behind this.
+        self.sites.proposed_reign = claim.reign;
+        self.applied.partition.propose_site_item(None, &SiteItem::Follow(claim));
+        self.pump();
+    }
+
+    fn leads_site(&self) -> Result<SiteId, ReignRefusal> {
+        let own = self.applied.partition.tree().own_site().filter(|_| self.has_joined());
+        let own = own.ok_or(ReignRefusal::NotJoined)?;
+        if self.prepares() { Ok(own) } else { Err(ReignRefusal::NotLeading) }
+    }
+
+    /// At the leader: the others have given this site up.
+    pub fn site_is_lost(&mut self, now: Now) {
+        self.at(now);
+        if self.prepares() && self.applied.partition.tree().streams().standing() == SiteStanding::Member {
+            self.applied.partition.propose_site_item(None, &SiteItem::Standing(SiteStanding::Lost));
+            self.pump();
+        }
+    }
+
+    /// At the leader of a site that the others have given up: what it has is given up, too, and the hub's state is to
+    /// come in its place.
+    ///
+    /// # Errors
+    /// When nobody has given it up, or this server does not lead.
+    pub fn discard_site(&mut self, now: Now) -> Result<(), ReignRefusal> {
+        self.at(now);
+        if !self.prepares() {
+            return Err(ReignRefusal::NotLeading);
+        }
+        if self.applied.partition.tree().streams().standing() == SiteStanding::Member {
+            return Err(ReignRefusal::NoSite);
+        }
+        self.applied.partition.propose_site_item(None, &SiteItem::Standing(SiteStanding::Discarded));
+        self.pump();
+        Ok(())
+    }
+
+    /// Whether nothing is done for other sites, because one of them is becoming the hub.
+    pub(super) fn is_between_reigns(&self) -> bool {
+        let tree = self.applied.partition.tree();
+        tree.streams().claim().is_some() || self.sites.proposed_reign > tree.reign()
+    }
+
+    /// At who claims a reign: it begins when all have followed that have to.
+    pub(super) fn begin_reign(&mut self) {
+        let tree = self.applied.partition.tree();
+        let Some(claim) = tree.streams().claim().filter(|claim| Some(claim.hub) == tree.own_site()) else {
+            return;
+        };
+        let is_whole = claim.waits_for(tree.streams().followed()).is_empty();
+        if is_whole && self.sites.begun_reign != claim.reign {
+            self.sites.begun_reign = claim.reign;
+            let reign = (claim.reign, claim.hub);
+            // It is one of the sites, so nothing speaks against it.
+            let _ = self.applied.partition.propose_reign(reign, claim.lost, self.now);
+        }
+    }
+
+    /// An update that says who the hub is, or who is none of the sites, is applied.
+    pub(super) fn reign_applied(&mut self, update: &Update<'_>) {
+        if !update.is_of_reign() {
+            return;
+        }
+        let tree = self.applied.partition.tree();
+        let own = tree.own_site().unwrap_or_default();
+        let known = self.sites.outgoing.keys().chain(self.sites.settled.keys());
+        let lost: SiteSet =
+            known.filter(|site| tree.is_lost(**site)).fold(SiteSet::default(), |lost, site| lost.with(*site));
+        // They are at home here from now on, and nobody has heard of their clients here.
+        let is_new = |id: i64| !self.sessions.live.contains(id);
+        let come: Vec<(i64, i32)> = tree
+            .sessions()
+            .filter(|session| tree.home_of(session.id) == own && is_new(session.id))
+            .map(|session| (session.id, session.timeout_ms))
+            .collect();
+        for (id, timeout_ms) in come {
+            self.sessions.live.insert(id, timeout_ms, self.now);
+        }
+        for site in lost.iter() {
+            self.site_lost(site);
+            self.sites.settled.remove(&site);
+        }
+        if self.timeline.leads() {
+            self.resume_site();
+        }
+    }
+
+    /// This site follows another one, is given up, or begins anew.
+    pub(super) fn note_standing(&mut self, item: &Item<'_>) {
+        match item.outcome {
+            Outcome::Site(SiteItem::Follow(_)) if item.origin.is_none() && self.timeline.leads() => {
+                self.resume_site();
+            }
+            Outcome::Site(SiteItem::Standing(_)) => {
+                self.close_all(CloseReason::NotJoined);
+                self.sites.outgoing.clear();
+                self.sites.outbox.clear();
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Which site is the hub, and which ones are given up.
+//!
+//! A *reign* is the time of one hub. The next one begins with an update of the site that becomes the hub, and this is
+//! how it comes to that: it *claims* the reign, and each other site that is not given up *follows* it, by an item of
+//! its own log. From then on a site does nothing any more for the hub before: it takes nothing of a hub that is given
+//! up, carries out nothing for others, returns nothing, and who is the hub itself prepares nothing. It tells the claimant everything that this has not, whoever made
+//! it; so the claimant has what any of them had of the old hub's stream, and everything that was done under every token,
+//! before it holds what nobody else does. (The paper leaves open what becomes of level 2 when its site is lost.)
+//!
+//! A site that is *given up* holds nothing any more and is no session's home, since what it has done and the others do
+//! not know may contradict what they do from now on. It is not listened to before it has taken the state anew. How
+//! often a site was given up tells its lives apart.
+
+use crate::Stamp;
+use crate::digest;
+use crate::node::ROOT_ID;
+use crate::sites::ops::{SiteOp, TokenRefusal};
+use crate::sites::state::{SITE_MAX, SiteId, SiteSet};
+use crate::slab::Slot;
+use crate::tree::Tree;
+use crate::update::{self, CorruptUpdate, Update};
+use alloc::vec::Vec;
+
+/// What becomes of a site that is given up.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Loss {
+    /// How often it was.
+    pub(super) times: u32,
+    /// Whether it has not come back since.
+    pub(super) is_away: bool,
+}
+
+/// A site is to be the hub, and another one follows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    /// The reign that is to begin.
+    pub reign: u64,
+    /// The site that is to be the hub.
+    pub hub: SiteId,
+    /// The sites that are given up with that.
+    pub lost: SiteSet,
+    /// The sites that have to follow first.
+    pub needed: SiteSet,
+}
+
+impl Claim {
+    /// The sites that have yet to follow, of those that have.
+    #[must_use]
+    pub fn waits_for(&self, followed: SiteSet) -> SiteSet {
+        self.needed.without(followed).without(SiteSet::of(self.hub))
+    }
+}
+
+impl Tree {
+    /// How many hubs there have been, with the one that is; 0 where there are no sites.
+    #[must_use]
+    pub fn reign(&self) -> u64 {
+        self.sites.reign
+    }
+
+    /// How often a site was given up.
+    #[must_use]
+    pub fn times_lost(&self, site: SiteId) -> u32 {
+        self.sites.losses.get(&site).map_or(0, |loss| loss.times)
+    }
+
+    /// Whether a site was given up, and has not come back.
+    #[must_use]
+    pub fn is_lost(&self, site: SiteId) -> bool {
+        self.sites.is_lost(site)
+    }
+
+    /// Of each site, the last of its updates that is here.
+    pub fn seen(&self) -> impl Iterator<Item = (SiteId, i64)> {
+        let own = Some((self.sites.own, self.zxids.last_prepared)).filter(|_| self.sites.are_there());
+        let others = self.sites.seen.iter().filter(|(site, _)| **site != self.sites.own);
+        others.map(|(site, zxid)| (*site, *zxid)).chain(own)
+    }
+
+    /// Of each site, the last of its updates that was here when this site's log began. Of its own these concern nobody.
+    pub fn floors(&self) -> impl Iterator<Item = (SiteId, i64)> {
+        self.sites.floors.iter().map(|(site, zxid)| (*site, *zxid))
+    }
+
+    /// Whether what comes from another site is taken: it is not once that is given up, or is about to be.
+    #[must_use]
+    pub fn listens_to(&self, from: SiteId) -> bool {
+        let is_going = self.sites.streams.claim().is_some_and(|claim| claim.lost.contains(from));
+        !is_going && !self.is_lost(from)
+    }
+
+    /// This site claims a reign, or follows who does. One of two that want the same reign comes first.
+    pub fn follow(&mut self, claim: Claim) {
+        if claim.reign > self.sites.reign
+            && self.sites.streams.claim().is_none_or(|before| before.reign < claim.reign)
+        {
+            let own = self.sites.own;
+            self.sites.streams.follow(own, claim);
+        }
+    }
+
+    /// Makes an update with which a reign begins, or goes on without some sites, appended to `batch`.
+    ///
+    /// # Errors
+    /// When a number is that of no site, or the hub is given up itself; nothing was appended then.
+    pub fn prepare_reign(
+        &mut self,
+        (reign, hub): (u64, SiteId),
+        lost: SiteSet,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), TokenRefusal> {
+        if !(1..=SITE_MAX).contains(&hub) || lost.contains(hub) || !self.sites.are_there() {
+            return Err(TokenRefusal::NoSite);
+        }
+        let start = update::begin(batch, stamp.zxid, stamp.time_ms, 0);
+        SiteOp::Reign { reign, hub, lost }.encode(batch);
+        update::end(batch, start);
+        Ok(())
+    }
+
+    /// Makes an update with which a site that was given up is one again, appended to `batch`. At the hub, before that
+    /// site is given the state.
+    ///
+    /// # Errors
+    /// When it was not; nothing was appended then.
+    pub fn prepare_return(
+        &mut self,
+        site: SiteId,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), TokenRefusal> {
+        if !self.is_lost(site) {
+            return Err(TokenRefusal::NoSite);
+        }
+        let start = update::begin(batch, stamp.zxid, stamp.time_ms, 0);
+        SiteOp::Return { site }.encode(batch);
+        update::end(batch, start);
+        Ok(())
+    }
+
+    /// What nobody else holds is the new hub's, and what those held that are given up.
+    pub(super) fn apply_reign(
+        &mut self,
+        update: &Update<'_>,
+        (reign, hub): (u64, SiteId),
+        lost: SiteSet,
+    ) -> Result<(), CorruptUpdate> {
+        if !self.sites.are_there() || reign < self.sites.reign {
+            return Err(update.corrupt("it begins a reign that is over"));
+        }
+        let before = core::mem::replace(&mut self.sites.hub, hub);
+        let is_new = core::mem::replace(&mut self.sites.reign, reign) != reign;
+        self.take_marks(lost.with(before), hub);
+        self.sessions.move_homes(lost, hub);
+        for site in lost.iter() {
+            let loss = self.sites.losses.entry(site).or_default();
+            (loss.times, loss.is_away) = (loss.times + 1, true);
+            self.sites.streams.give_up(site);
+        }
+        if is_new {
+            let own = self.sites.own;
+            self.sites.streams.begin_reign(own, (before, hub), reign);
+        }
+        Ok(())
+    }
+
+    pub(super) fn apply_return(&mut self, update: &Update<'_>, site: SiteId) -> Result<(), CorruptUpdate> {
+        // It may have been said twice.
+        let loss = self.sites.losses.get_mut(&site);
+        loss.ok_or_else(|| update.corrupt("a site returns that was never given up"))?.is_away = false;
+        Ok(())
+    }
+
+    /// Whoever is marked with one of some sites is marked with another one.
+    fn take_marks(&mut self, from: SiteSet, to: SiteId) {
+        for id in ROOT_ID..self.nodes.end() {
+            let node = &self.nodes[id];
+            if !node.is_vacant() && from.contains(node.mark()) && node.mark() != to {
+                let path_digest = self.path_digest(id);
+                self.set_mark(id, path_digest, to);
+            }
+        }
+    }
+
+    fn path_digest(&self, mut id: u32) -> u64 {
+        let mut levels = Vec::new();
+        while id != ROOT_ID {
+            levels.push(id);
+            id = self.nodes[id].parent;
+        }
+        let names = levels.iter().rev().map(|id| self.nodes[*id].name_bytes());
+        names.fold(digest::ROOT_PATH, digest::child_path)
+    }
+}
