@@ -23,7 +23,7 @@ use bytes::{BufMut, Bytes};
 use stoa_front::ConnectionId;
 use stoa_sites::{Policy, is_at_or_below};
 use stoa_timeline::BadMessage;
-use stoa_tree::{SiteId, Ticket};
+use stoa_tree::{SiteId, SiteSet, Ticket};
 
 const BATCH: u8 = 1;
 const HAVE: u8 = 2;
@@ -453,6 +453,8 @@ pub(crate) struct SiteLinks {
     /// The last reign that this leader has proposed to follow, and that it has proposed to begin.
     pub(crate) proposed_reign: u64,
     pub(crate) begun_reign: u64,
+    /// Of those that wait for the state, who was given up, and of whom it is proposed that they are there again.
+    pub(crate) returning: SiteSet,
     /// Whether what is being applied has come from another site.
     pub(crate) is_importing: bool,
     /// Of each session, the requests that are proposed to go elsewhere, or to be done later (true), and are not applied.

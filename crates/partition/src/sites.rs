@@ -341,7 +341,14 @@ pub fn note_in_streams(tree: &mut Tree, item: &Item<'_>) -> Option<Waiting> {
         },
         (Outcome::Site(SiteItem::Standing(standing)), _) => tree.streams_mut().set_standing(standing),
         (Outcome::Site(SiteItem::Import { .. } | SiteItem::Recall { .. }), _) => {}
-        (_, Some(ticket)) => return tree.streams_mut().answered(ticket),
+        (_, Some(ticket)) => {
+            if ticket.site == own {
+                let streams = tree.streams_mut();
+                let before = streams.left_behind(ticket);
+                before.into_iter().for_each(|before| drop(streams.answered(before)));
+            }
+            return tree.streams_mut().answered(ticket);
+        }
         _ => {}
     }
     None

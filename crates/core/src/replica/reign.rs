@@ -57,11 +57,13 @@ impl Replica {
         match () {
             () if own != hub => return Err(ReignRefusal::NotTheHub(hub)),
             () if site == own || !(1..=SITE_MAX).contains(&site) => return Err(ReignRefusal::NoSite),
-            () if tree.is_lost(site) => return Err(ReignRefusal::IsLost),
             () => {}
         }
         if let Some(claim) = tree.streams().claim() {
             return Err(ReignRefusal::IsClaimed(claim.hub));
+        }
+        if tree.is_lost(site) {
+            return Err(ReignRefusal::IsLost);
         }
         let reign = tree.reign();
         let proposed = self.applied.partition.propose_reign((reign, hub), SiteSet::of(site), self.now);
@@ -167,16 +169,27 @@ impl Replica {
         }
     }
 
-    /// An update that says who the hub is, or who is none of the sites, is applied.
-    pub(super) fn reign_applied(&mut self, update: &Update<'_>) {
-        if !update.is_of_reign() {
+    /// At the hub: sites that were given up and want to join anew are among the others again, before they are given the
+    /// state.
+    pub(super) fn let_return(&mut self) {
+        let tree = self.applied.partition.tree();
+        if tree.own_site() != tree.hub() || !self.prepares() || self.is_between_reigns() {
             return;
         }
+        let is_lost = |site: &SiteId| tree.is_lost(*site) && !self.sites.returning.contains(*site);
+        let wanted: Vec<SiteId> = self.sites.joining.iter().copied().filter(is_lost).collect();
+        for site in wanted {
+            self.sites.returning = self.sites.returning.with(site);
+            // It is lost, so nothing speaks against it.
+            let _ = self.applied.partition.propose_return(site, self.now);
+        }
+    }
+
+    /// An update that says who the hub is, or who is none of the sites, is applied.
+    pub(super) fn reign_applied(&mut self, update: &Update<'_>) {
+        let Some(lost) = update.lost_sites() else { return };
         let tree = self.applied.partition.tree();
         let own = tree.own_site().unwrap_or_default();
-        let known = self.sites.outgoing.keys().chain(self.sites.settled.keys());
-        let lost: SiteSet =
-            known.filter(|site| tree.is_lost(**site)).fold(SiteSet::default(), |lost, site| lost.with(*site));
         // They are at home here from now on, and nobody has heard of their clients here.
         let is_new = |id: i64| !self.sessions.live.contains(id);
         let come: Vec<(i64, i32)> = tree
@@ -190,6 +203,10 @@ impl Replica {
         for site in lost.iter() {
             self.site_lost(site);
             self.sites.settled.remove(&site);
+        }
+        self.sites.returning = SiteSet::default();
+        if !self.sites.joining.is_empty() {
+            self.request_snapshot();
         }
         if self.timeline.leads() {
             self.resume_site();

@@ -22,7 +22,7 @@ use stoa_partition::{
 use stoa_sites::{Access, Decision, Kind, Next, Policy, SITES_MAX, Settings, Site, Sites, is_at_or_below};
 use stoa_timeline::{BadMessage, Origin};
 use stoa_tree::{
-    Caller, CarriedOut, Options, SiteId, SiteStanding, Ticket, TokenRefusal, Tree, Update, Waiting,
+    Caller, CarriedOut, Options, SiteId, SiteSet, SiteStanding, Ticket, TokenRefusal, Tree, Update, Waiting,
 };
 use stoa_wire::{Acl, AclList, Create, CreateMode, ErrorCode, Opcode, READ_ACL, Reader, Request};
 
@@ -170,7 +170,6 @@ impl Replica {
         self.sites.lose(site);
         self.sites.outgoing.insert(site, Outgoing::default());
         self.ask_again(site);
-        self.site_returns(site);
     }
 
     /// That connection is there no more.
@@ -190,7 +189,8 @@ impl Replica {
 
     /// At the hub: a snapshot of this position of the log is there.
     pub(super) fn snapshot_for_sites(&mut self, position: u64) {
-        let joining = core::mem::take(&mut self.sites.joining);
+        let tree = self.applied.partition.tree();
+        let joining: Vec<SiteId> = self.sites.joining.extract_if(.., |site| !tree.is_lost(*site)).collect();
         self.sites.states.extend(joining.into_iter().map(|site| (site, position)));
     }
 
@@ -249,7 +249,10 @@ impl Replica {
         match SiteMessage::decode(message)? {
             SiteMessage::Join => {
                 self.sites.joining.insert(from);
-                self.request_snapshot();
+                self.let_return();
+                if !self.applied.partition.tree().is_lost(from) {
+                    self.request_snapshot();
+                }
             }
             SiteMessage::Missing { has } => self.begin_behind(from, &has),
             SiteMessage::Again { position } => {
@@ -302,8 +305,8 @@ impl Replica {
             return;
         }
         let (reign, reigned_at) = (tree.reign(), tree.streams().reigned_at());
-        // What stands before this became a site concerns nobody, but who has taken the hub's state.
-        let begun = if own == hub { 0 } else { tree.streams().begun().saturating_sub(1) };
+        // What stands before this became a site concerns nobody.
+        let begun = tree.streams().begun().saturating_sub(1);
         let gone = self.sites.kept.gone();
         for (site, outgoing) in self.sites.outgoing.iter_mut().filter(|(_, outgoing)| outgoing.is_open) {
             outgoing.pass(outgoing.passed.max(begun), 0);
@@ -429,15 +432,6 @@ impl Replica {
         }
     }
 
-    /// At the hub: a site that was given up and has been let in again is one of them.
-    fn site_returns(&mut self, site: SiteId) {
-        let tree = self.applied.partition.tree();
-        if tree.own_site() == tree.hub() && tree.is_lost(site) && self.prepares() {
-            // It was lost, so nothing speaks against it.
-            let _ = self.applied.partition.propose_return(site, self.now);
-        }
-    }
-
     /// Nothing is known of its position in this log, but of each site the last update that it has: it is told from where
     /// something is new to it.
     fn begin_behind(&mut self, site: SiteId, has: &[(SiteId, i64)]) {
@@ -446,7 +440,10 @@ impl Replica {
             // Everything that this site does once it is one.
             return self.sites.outgoing.entry(site).or_default().begins(0);
         };
-        let seen = tree.seen().filter(|(maker, _)| *maker != site);
+        // What others have done has come from the hub.
+        let is_hub = tree.hub() == Some(site);
+        let is_lacked = |maker: SiteId| if is_hub { maker == own } else { maker != site };
+        let seen = tree.seen().filter(|(maker, _)| is_lacked(*maker));
         let lacks = Lacks::new(has, own, tree.floors().collect(), seen, tree.streams().begun());
         let in_memory = self.sites.kept.behind(0).map(|kept| (kept.position, &kept.entry));
         let is_in_memory = lacks.clone().are_all_in(in_memory);
@@ -471,6 +468,11 @@ impl Replica {
         let tree = self.applied.partition.tree();
         let own = tree.own_site().filter(|own| *own == ticket.site);
         let id = own.and_then(|_| self.sites.forwarded.remove(&ticket.number))?;
+        if !tree.streams().left_behind(ticket).is_empty() {
+            // Nobody can say what became of what it has asked before.
+            self.close(id, CloseReason::LeaderChanged);
+            return None;
+        }
         let comes = |update: &Update<'_>| update.new_home().is_some();
         let is_wanted = match &item.outcome {
             Outcome::Untaken => true,
@@ -589,6 +591,7 @@ impl Replica {
     /// This server leads: what waits is in its hands.
     pub(super) fn begin_to_lead_site(&mut self) {
         (self.sites.proposed_reign, self.sites.begun_reign) = (0, 0);
+        self.sites.returning = SiteSet::default();
         self.resume_site();
     }
 
@@ -656,6 +659,7 @@ impl Replica {
         if self.is_between_reigns() {
             return self.begin_reign();
         }
+        self.let_return();
         // What the hub has sent here with its tokens comes before that these are wanted back: else two such requests could
         // take each other's away for ever.
         while let Some(ticket) = self.sites.broker.next() {

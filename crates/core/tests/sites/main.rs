@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
 
 mod random;
+mod reign;
 mod sessions;
 mod status;
 
@@ -64,6 +65,10 @@ struct World {
     sites: Vec<Site>,
     links: Links,
     cut: BTreeSet<(SiteId, SiteId)>,
+    /// To which the others are connected.
+    hub: SiteId,
+    /// Sites that are lost for good.
+    dead: BTreeSet<SiteId>,
     now: Now,
     starts: u16,
     /// So much is kept in memory of what other sites may lack; the rest is read from the log.
@@ -85,7 +90,13 @@ impl Site {
         for (_, record) in &self.disk {
             backlog.record(record.clone(), &mut entries).unwrap();
         }
-        backlog.end(&mut entries).unwrap();
+        let ended = backlog.end(&mut entries);
+        assert!(
+            ended.is_ok(),
+            "{wanted:?} {ended:?} {:?} {:?}",
+            self.disk.len(),
+            self.server.tree().streams()
+        );
         let mut since = since;
         for some in entries.chunks(3) {
             assert!(self.server.site_backlog(to, since, some, now));
@@ -122,6 +133,8 @@ impl World {
             sites: Vec::new(),
             links: Links::new(),
             cut: BTreeSet::new(),
+            hub: HUB,
+            dead: BTreeSet::new(),
             now,
             starts: 100,
             kept_bytes,
@@ -140,7 +153,11 @@ impl World {
         let recovered = Recovered::new(Tree::new(Options::default()), &[id * 10]);
         let server = Shard::new(config(id, self.kept_bytes), recovered, [id; 32], self.now).unwrap();
         let (log, disk, snapshot, closed) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
-        self.sites.push(Site { id, server, log, disk, snapshot, closed });
+        let site = Site { id, server, log, disk, snapshot, closed };
+        match self.sites.get_mut(usize::from(id) - 1) {
+            Some(before) => *before = site,
+            None => self.sites.push(site),
+        }
         self.poll(id);
         while self.store(id) {}
     }
@@ -155,18 +172,26 @@ impl World {
         &mut self.sites[usize::from(id) - 1]
     }
 
+    fn site_at(&self, id: SiteId) -> &Shard {
+        &self.sites[usize::from(id) - 1].server
+    }
+
     fn tree(&self, id: SiteId) -> &Tree {
         self.sites[usize::from(id) - 1].server.tree()
     }
 
     /// What is on its way between a leaf and the hub is lost, and both begin anew.
     fn connect_sites(&mut self, leaf: SiteId) {
-        let now = self.now;
-        self.links.remove(&(leaf, HUB));
-        self.links.remove(&(HUB, leaf));
-        self.site(HUB).server.site_connected(leaf, now);
-        self.site(leaf).server.site_connected(HUB, now);
-        self.poll(HUB);
+        let (now, hub) = (self.now, self.hub);
+        self.links.remove(&(leaf, hub));
+        self.links.remove(&(hub, leaf));
+        if self.dead.contains(&leaf) || self.dead.contains(&hub) {
+            return;
+        }
+        self.follow(leaf);
+        self.site(hub).server.site_connected(leaf, now);
+        self.site(leaf).server.site_connected(hub, now);
+        self.poll(hub);
         self.poll(leaf);
     }
 
@@ -191,6 +216,8 @@ impl World {
             }
         }
         site.take_snapshot();
+        let torn = site.server.poll_torn_site();
+        assert_eq!(torn, None, "site {id} has lost what that lacks");
         while let Some((to, position)) = self.site(id).server.poll_site_state() {
             let slices = self.site(id).snapshot.clone();
             self.give_state(to, &slices, position);
@@ -203,7 +230,8 @@ impl World {
         for (at, slice) in slices.iter().enumerate() {
             self.site(to).server.site_state(at == 0, slice, now);
         }
-        self.site(to).server.site_state_ended(to, HUB, position, now);
+        let hub = self.hub;
+        self.site(to).server.site_state_ended(to, hub, position, now);
         self.poll(to);
     }
 
@@ -246,7 +274,15 @@ impl World {
     }
 
     fn pairs(&self) -> Vec<(SiteId, SiteId)> {
-        (2..=self.sites.len() as u8).flat_map(|leaf| [(leaf, HUB), (HUB, leaf)]).collect()
+        self.leaves().into_iter().flat_map(|leaf| [(leaf, self.hub), (self.hub, leaf)]).collect()
+    }
+
+    fn alive(&self) -> Vec<SiteId> {
+        self.sites.iter().map(|site| site.id).filter(|id| !self.dead.contains(id)).collect()
+    }
+
+    fn leaves(&self) -> Vec<SiteId> {
+        self.alive().into_iter().filter(|id| *id != self.hub).collect()
     }
 
     /// Until nothing more happens by itself.
@@ -255,7 +291,7 @@ impl World {
         while is_busy {
             (is_busy, turns) = (false, turns + 1);
             assert!(turns < 10_000, "it never comes to an end");
-            for id in 1..=self.sites.len() as u8 {
+            for id in self.alive() {
                 is_busy |= self.store(id);
             }
             for (from, to) in self.pairs() {
@@ -281,15 +317,15 @@ impl World {
         site.log.clear();
         site.closed.clear();
         self.poll(id);
-        let leaves = if id == HUB { 2..=self.sites.len() as u8 } else { id..=id };
-        leaves.for_each(|leaf| self.connect_sites(leaf));
+        let leaves = if id == self.hub { self.leaves() } else { vec![id] };
+        leaves.into_iter().for_each(|leaf| self.connect_sites(leaf));
     }
 
     fn pass(&mut self, ms: u64) {
         self.now.mono_us += ms * 1000;
         self.now.wall_ms += ms as i64;
         let now = self.now;
-        for id in 1..=self.sites.len() as u8 {
+        for id in self.alive() {
             self.site(id).server.tick(now);
             self.poll(id);
         }
@@ -373,10 +409,21 @@ impl World {
     }
 
     fn check_equal(&self) {
-        assert!(self.sites.iter().all(|site| site.server.has_joined()));
-        let digests: BTreeSet<_> = self.sites.iter().map(|site| site.server.tree().digest()).collect();
+        let alive = || self.sites.iter().filter(|site| !self.dead.contains(&site.id));
+        for site in alive() {
+            let tree = site.server.tree();
+            assert!(
+                site.server.has_joined(),
+                "{} has not joined {}: {:?} {:?}",
+                site.id,
+                self.hub,
+                tree.streams(),
+                self.tree(self.hub).streams()
+            );
+        }
+        let digests: BTreeSet<_> = alive().map(|site| site.server.tree().digest()).collect();
         assert_eq!(digests.len(), 1);
-        for site in &self.sites {
+        for site in alive() {
             assert!(site.server.tree().streams().is_empty(), "something waits at site {}", site.id);
         }
     }
@@ -384,6 +431,12 @@ impl World {
 
 /// Prints what one site says to another one.
 fn tell(from: SiteId, to: SiteId, message: &Bytes) {
+    eprintln!(
+        "{from} to {to}: kind {} {} bytes {:?}",
+        message[0],
+        message.len(),
+        &message[1..message.len().min(17)]
+    );
     let mut at = 17;
     while message[0] == 1 && at < message.len() {
         let position = u64::from_le_bytes(message[at..at + 8].try_into().unwrap());

@@ -280,10 +280,20 @@ impl Update<'_> {
 }
 
 impl Update<'_> {
-    /// Whether a reign begins with it, or goes on without some sites.
+    /// If it says who is the hub and who is none of the sites: those that are given up with it.
     #[must_use]
-    pub fn is_of_reign(&self) -> bool {
-        self.is_of_kind(REIGN)
+    pub fn lost_sites(&self) -> Option<SiteSet> {
+        if !self.is_of_kind(REIGN) && !self.is_of_kind(RETURN) {
+            return None;
+        }
+        let mut all = SiteSet::default();
+        let seen = self.for_each_op(|op| {
+            if let Op::Site(SiteOp::Reign { lost, .. }) = op {
+                all = lost;
+            }
+            Ok(())
+        });
+        seen.ok().map(|()| all)
     }
 }
 

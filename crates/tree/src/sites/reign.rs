@@ -85,8 +85,11 @@ impl Tree {
     /// Whether what comes from another site is taken: it is not once that is given up, or is about to be.
     #[must_use]
     pub fn listens_to(&self, from: SiteId) -> bool {
-        let is_going = self.sites.streams.claim().is_some_and(|claim| claim.lost.contains(from));
-        !is_going && !self.is_lost(from)
+        // Who claims a reign may not have heard yet that a site has come back which follows.
+        let claim = self.sites.streams.claim();
+        let is_going = claim.is_some_and(|claim| claim.lost.contains(from));
+        let has_come = claim.is_some_and(|claim| claim.hub == self.sites.own && claim.needed.contains(from));
+        !is_going && (has_come || !self.is_lost(from))
     }
 
     /// This site claims a reign, or follows who does. One of two that want the same reign comes first.

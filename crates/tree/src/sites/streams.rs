@@ -142,6 +142,20 @@ impl Streams {
         }
     }
 
+    /// What the session has asked before this, and has no outcome. Who carries out what a session asks does that in order:
+    /// so these were carried out, and came to nothing, or changed nothing, which a hub that is lost has told nobody.
+    #[must_use]
+    pub fn left_behind(&self, ticket: Ticket) -> Vec<Ticket> {
+        let Some((at, waiting)) =
+            self.by_ticket.get(&ticket).and_then(|at| Some((*at, self.waiting.get(at)?)))
+        else {
+            return Vec::new();
+        };
+        let of_session = self.by_session.get(&waiting.session).filter(|_| waiting.session != 0);
+        let before = of_session.into_iter().flatten().take_while(|other| **other < at);
+        before.filter_map(|other| Some(self.waiting.get(other)?.ticket)).collect()
+    }
+
     /// A request has its outcome. Returns it, if it has waited here.
     pub fn answered(&mut self, ticket: Ticket) -> Option<Waiting> {
         let at = self.by_ticket.remove(&ticket)?;

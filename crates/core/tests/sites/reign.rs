@@ -1,0 +1,216 @@
+//! Sites that are given up, and other hubs.
+
+use super::*;
+use stoa_core::{ReignRefusal, SiteSet};
+
+impl World {
+    /// What the leaders of two sites do when they meet, and the one is to be the hub.
+    pub(crate) fn follow(&mut self, leaf: SiteId) {
+        let (now, hub) = (self.now, self.hub);
+        if let Some(claim) = self.tree(hub).streams().claim().filter(|claim| claim.hub == hub) {
+            self.site(leaf).server.follow_site(claim, now);
+            self.poll(leaf);
+            while self.store(leaf) {}
+        }
+    }
+
+    /// The hub gives a site up, which is no more.
+    pub(crate) fn lose(&mut self, site: SiteId) {
+        let (now, hub) = (self.now, self.hub);
+        self.dead.insert(site);
+        self.links.retain(|(from, to), _| *from != site && *to != site);
+        self.site(hub).server.site_lost(site);
+        self.site(hub).server.lose_site(site, now).unwrap();
+        self.poll(hub);
+    }
+
+    /// A site claims to be the hub; those that are given up are no more.
+    pub(crate) fn claim(&mut self, to: SiteId, lost: &[SiteId]) {
+        let (now, before) = (self.now, self.hub);
+        self.dead.extend(lost);
+        self.links.clear();
+        for id in self.alive() {
+            for other in self.alive().into_iter().chain([before]).filter(|other| *other != id) {
+                self.site(id).server.site_lost(other);
+            }
+        }
+        let set = |sites: &[SiteId]| sites.iter().fold(SiteSet::default(), |set, site| set.with(*site));
+        let others: Vec<_> = self.alive().into_iter().filter(|id| *id != to).collect();
+        self.site(to).server.claim_reign(set(lost), set(&others), now).unwrap();
+        self.poll(to);
+        while self.store(to) {}
+        self.hub = to;
+        others.into_iter().for_each(|leaf| self.connect_sites(leaf));
+    }
+
+    /// A site that was given up comes back: with nothing, or with what it has, which it gives up first.
+    pub(crate) fn come_back(&mut self, site: SiteId, with_nothing: bool) {
+        let now = self.now;
+        if with_nothing {
+            self.found(site);
+        } else {
+            self.site(site).server.site_is_lost(now);
+            self.poll(site);
+            while self.store(site) {}
+            assert!(!self.site(site).server.has_joined() && !self.site(site).server.may_join());
+            self.site(site).server.discard_site(now).unwrap();
+            self.poll(site);
+            while self.store(site) {}
+            assert!(self.site(site).server.may_join());
+        }
+        self.dead.remove(&site);
+        self.connect_sites(site);
+    }
+}
+
+/// The token of `/a` is at a site: two in a row from there.
+fn give(world: &mut World, client: Client, path: &str, first_xid: i32) {
+    for xid in first_xid..first_xid + 2 {
+        world.ask(client, &set(xid, path, b"given"));
+    }
+    assert_eq!(world.tree(world.hub).holder(path), Some(client.0));
+}
+
+#[test]
+fn what_a_lost_site_held_is_the_hubs_and_its_sessions_live_on() {
+    for with_nothing in [true, false] {
+        let mut world = World::new(3);
+        let ((two, opened), three) = (world.open_with(2, 0, &[0; 16]), world.open(3));
+        world.ask(two, &create(1, "/a", CreateMode::Persistent));
+        give(&mut world, two, "/a", 2);
+        world.ask(two, &create(4, "/a/mine", CreateMode::Ephemeral));
+        // What it has not shipped is lost with it.
+        world.cut.extend([(2, HUB), (HUB, 2)]);
+        assert_eq!(world.ask_here(two, &set(5, "/a", b"lost")).unwrap().stat().version, 3);
+        world.send(three, &set(1, "/a", b"waits"));
+        world.settle();
+        assert_eq!(world.take(three), []);
+        world.lose(2);
+        world.settle();
+        assert_eq!(world.take(three)[0].stat().version, 3);
+        assert_eq!(world.tree(3).holder("/a"), Some(HUB));
+        // Its client comes to another one, and has its ephemeral.
+        let (session, password) = (opened.session_id, opened.password.to_vec());
+        let (came, response) = world.come(3, session, &password);
+        assert_eq!(response.session_id, session);
+        world.check_equal();
+        assert_eq!(world.tree(HUB).get("/a/mine").unwrap().stat().ephemeral_owner, session);
+        // And so does the site itself, with nothing of what it had done.
+        world.cut.clear();
+        world.come_back(2, with_nothing);
+        world.settle();
+        world.check_equal();
+        let again = world.open(2);
+        assert_eq!(data(&world.ask(again, &get(1, "/a"))), b"waits");
+        give(&mut world, again, "/a", 2);
+        assert_eq!(world.ask_here(again, &set(4, "/a", b"4")).unwrap().stat().version, 6);
+        world.ask(came, &request(9, Opcode::CloseSession, |_| {}));
+        world.check_equal();
+        assert_eq!(world.tree(2).ephemeral_count(), 0);
+        for id in 1..=3 {
+            world.restart(id);
+            world.settle();
+        }
+        world.check_equal();
+    }
+}
+
+#[test]
+fn what_anybody_has_of_a_lost_hub_is_known_to_the_next_one() {
+    let mut world = World::new(4);
+    let (one, two, three) = (world.open(HUB), world.open(2), world.open(3));
+    world.ask(one, &create(1, "/a", CreateMode::Persistent));
+    world.ask(one, &create(2, "/b", CreateMode::Persistent));
+    give(&mut world, three, "/b", 1);
+    // The last of the hub, and a token that it gives away, come to the second site alone. Others hear of nothing.
+    world.cut.extend([(HUB, 3), (HUB, 4)]);
+    world.ask(one, &set(3, "/a", b"3"));
+    give(&mut world, two, "/a", 1);
+    assert_eq!(world.ask_here(two, &set(3, "/a", b"4")).unwrap().stat().version, 4);
+    // One asks for more: that is carried out, and it is not told.
+    world.send(three, &set(3, "/a", b"on its way"));
+    world.settle();
+    assert_eq!(world.take(three), []);
+    world.claim(4, &[HUB]);
+    // What is held is written all the time, and what is not waits.
+    assert_eq!(world.ask_here(two, &set(4, "/a", b"5")), None);
+    assert_eq!(world.ask_here(three, &set(4, "/b", b"behind it")), None);
+    let other = world.open(3);
+    assert_eq!(world.ask_here(other, &set(1, "/b", b"held")).unwrap().stat().version, 3);
+    world.settle();
+    assert_eq!(world.tree(2).hub(), Some(4));
+    assert_eq!(world.tree(3).reign(), 2);
+    world.check_equal();
+    assert_eq!(world.tree(4).holder("/a"), Some(4), "it was wanted back");
+    let heard = world.take(three);
+    assert_eq!((heard[0].stat().version, heard[1].stat().version), (5, 4));
+    assert_eq!(world.take(two)[0].stat().version, 6);
+    // The old one is not listened to, and comes back as one that holds nothing.
+    world.cut.clear();
+    world.come_back(HUB, false);
+    world.settle();
+    world.check_equal();
+    let one = world.open(HUB);
+    assert_eq!(world.ask(one, &set(1, "/a", b"7")).stat().version, 7);
+    world.check_equal();
+}
+
+#[test]
+fn the_hub_moves_while_all_are_there_and_nothing_is_lost() {
+    let mut world = World::new(3);
+    let clients = [world.open(HUB), world.open(2), world.open(3)];
+    world.ask(clients[0], &create(1, "/a", CreateMode::Persistent));
+    world.ask(clients[0], &create(2, "/b", CreateMode::Persistent));
+    give(&mut world, clients[2], "/b", 1);
+    let mut xid = 10;
+    for hub in [2, 3, HUB, 2] {
+        for client in clients {
+            for path in ["/a", "/b"] {
+                xid += 1;
+                world.send(client, &set(xid, path, b"x"));
+            }
+        }
+        world.claim(hub, &[]);
+        world.settle();
+        for client in clients {
+            let heard = world.take(client);
+            assert!(heard.len() == 2 && heard.iter().all(|frame| frame.err == 0), "{heard:?}");
+        }
+        assert!(world.alive().iter().all(|site| world.tree(*site).hub() == Some(hub)));
+        world.check_equal();
+    }
+    assert_eq!(world.tree(2).get("/a").unwrap().stat().version, 12);
+    assert_eq!(world.tree(2).get("/b").unwrap().stat().version, 14);
+}
+
+#[test]
+fn who_is_not_asked_says_so() {
+    let mut world = World::new(3);
+    let now = world.now;
+    let refused =
+        |world: &mut World, at: SiteId, site| world.site(at).server.lose_site(site, now).unwrap_err();
+    assert_eq!(refused(&mut world, 2, 3), ReignRefusal::NotTheHub(HUB));
+    assert_eq!(refused(&mut world, HUB, HUB), ReignRefusal::NoSite);
+    assert_eq!(refused(&mut world, HUB, 40), ReignRefusal::NoSite);
+    let claim = world.site(HUB).server.claim_reign(SiteSet::default(), SiteSet::default(), now);
+    assert_eq!(claim.unwrap_err(), ReignRefusal::IsTheHub);
+    assert_eq!(world.site(HUB).server.discard_site(now).unwrap_err(), ReignRefusal::NoSite);
+    world.lose(3);
+    world.settle();
+    assert_eq!(refused(&mut world, HUB, 3), ReignRefusal::IsLost);
+    // One that claims and gets nowhere is taken over by another one, or the hub itself.
+    world.site(2).server.claim_reign(SiteSet::default(), SiteSet::of(HUB), now).unwrap();
+    world.poll(2);
+    while world.store(2) {}
+    let client = world.open(2);
+    world.send(client, &create(1, "/a", CreateMode::Persistent));
+    world.hub = 2;
+    world.follow(HUB);
+    assert_eq!(refused(&mut world, HUB, 3), ReignRefusal::IsClaimed(2));
+    world.hub = HUB;
+    world.claim(HUB, &[]);
+    world.settle();
+    assert_eq!(world.take(client)[0].path(), "/a");
+    world.check_equal();
+    assert_eq!((world.tree(2).hub(), world.tree(2).reign()), (Some(HUB), 3));
+}
