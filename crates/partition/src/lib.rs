@@ -30,7 +30,9 @@ pub use extensions::{
 };
 pub use partition::Partition;
 pub use restore::{GoesOn, Recovered, Restore};
-pub use sites::{Link, SiteItem, export, is_of_streams, made_in, note_in_streams, note_joining, ticket_of};
+pub use sites::{
+    Link, SiteItem, export, is_heeded, is_of_streams, made_in, note_in_streams, note_joining, ticket_of,
+};
 pub use state::{Share, State, StateLoader, encode_standing};
 pub use step::{end_of, entry_of, step_of};
 pub use time::{Now, Stopwatch};

@@ -11,7 +11,7 @@ use stoa_tree::{Options, Tree};
 use stoa_wire::ZXID_MAX;
 
 use crate::entry::{Item, Items, Outcome};
-use crate::sites::{SiteItem, note_in_streams, note_joining};
+use crate::sites::{SiteItem, is_heeded, note_in_streams, note_joining};
 use crate::state::{Share, State, StateLoader};
 use stoa_timeline::{OnDisk, Slices, member_of, servers_of};
 use stoa_wire::Timestamp;
@@ -392,7 +392,10 @@ fn apply_items(state: &mut State, entry: &[u8]) -> Result<u64, stoa_tree::Corrup
                 continue;
             }
             for imported in Items::new(items) {
-                updates += apply_item(state, &imported?, true)?;
+                let imported = imported?;
+                if is_heeded(&state.tree, from, &imported) {
+                    updates += apply_item(state, &imported, true)?;
+                }
             }
             state.tree.streams_mut().set_imported(from, position);
         } else {

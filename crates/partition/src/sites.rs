@@ -291,6 +291,14 @@ pub fn note_joining(tree: &mut Tree, item: &Item<'_>) -> bool {
     }
 }
 
+/// Whether an item that another site has is for this one to hear: only its hub has anything done, or tokens returned. One
+/// that was the hub may say all that once more, to who is it now.
+#[must_use]
+pub fn is_heeded(tree: &Tree, from: SiteId, item: &Item<'_>) -> bool {
+    let is_of_hub = matches!(item.outcome, Outcome::Site(SiteItem::Visit { .. } | SiteItem::Recall { .. }));
+    !is_of_hub || tree.hub() == Some(from)
+}
+
 /// Notes what an item says of the streams, when it is applied, at every server. Returns the request that has its
 /// outcome by it, if that has waited here.
 pub fn note_in_streams(tree: &mut Tree, item: &Item<'_>) -> Option<Waiting> {

@@ -17,7 +17,8 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_front::{CloseReason, ConnectionId};
 use stoa_partition::{
-    Asked, Item, Items, Link, Now, Outcome, SiteItem, export, note_in_streams, note_joining, ticket_of,
+    Asked, Item, Items, Link, Now, Outcome, SiteItem, export, is_heeded, note_in_streams, note_joining,
+    ticket_of,
 };
 use stoa_sites::{Access, Decision, Kind, Next, Policy, SITES_MAX, Settings, Site, Sites, is_at_or_below};
 use stoa_timeline::{BadMessage, Origin};
@@ -495,7 +496,10 @@ impl Replica {
         }
         self.sites.is_importing = true;
         for item in Items::new(items) {
-            self.apply_item(&item.expect("an entry that a leader made can be read"));
+            let item = item.expect("an entry that a leader made can be read");
+            if is_heeded(self.applied.partition.tree(), from, &item) {
+                self.apply_item(&item);
+            }
         }
         self.sites.is_importing = false;
         self.applied.partition.tree_mut().streams_mut().set_imported(from, position);

@@ -69,6 +69,8 @@ struct World {
     hub: SiteId,
     /// Sites that are lost for good.
     dead: BTreeSet<SiteId>,
+    /// Who cannot tell whom what that lacks.
+    torn: BTreeSet<(SiteId, SiteId)>,
     now: Now,
     starts: u16,
     /// So much is kept in memory of what other sites may lack; the rest is read from the log.
@@ -135,6 +137,7 @@ impl World {
             cut: BTreeSet::new(),
             hub: HUB,
             dead: BTreeSet::new(),
+            torn: BTreeSet::new(),
             now,
             starts: 100,
             kept_bytes,
@@ -217,7 +220,7 @@ impl World {
         }
         site.take_snapshot();
         let torn = site.server.poll_torn_site();
-        assert_eq!(torn, None, "site {id} has lost what that lacks");
+        self.torn.extend(torn.map(|lacks| (id, lacks)));
         while let Some((to, position)) = self.site(id).server.poll_site_state() {
             let slices = self.site(id).snapshot.clone();
             self.give_state(to, &slices, position);

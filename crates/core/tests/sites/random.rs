@@ -296,6 +296,24 @@ impl Run {
         self.flee();
     }
 
+    /// Who has more than the next hub can be told is it in its place; and who cannot be told what the hub has joins anew.
+    fn mend(&mut self) {
+        for (has, lacks) in std::mem::take(&mut self.world.torn) {
+            if self.world.dead.contains(&has) || self.world.dead.contains(&lacks) {
+                continue;
+            }
+            if lacks == self.world.hub && self.world.site(has).server.leads() {
+                self.claim_for(has, Vec::new());
+            } else if has == self.world.hub && self.is_settled() && self.world.site(has).server.leads() {
+                if self.is_strict {
+                    self.drain(lacks, has);
+                }
+                self.world.lose(lacks);
+                self.flee();
+            }
+        }
+    }
+
     /// One that was lost comes back.
     fn find_again(&mut self) {
         let Some(site) = self.world.dead.first().copied().filter(|_| self.is_settled()) else { return };
@@ -321,8 +339,7 @@ impl Run {
         if !self.world.site(to).server.leads() {
             return;
         }
-        let mut lost: Vec<SiteId> = self.world.dead.iter().copied().collect();
-        lost.retain(|site| !self.world.tree(to).is_lost(*site));
+        let mut lost: Vec<SiteId> = Vec::new();
         lost.extend(self.world.leaves().into_iter().filter(|leaf| !ready.contains(leaf)));
         if self.random.one_in(2) {
             if self.is_strict {
@@ -332,6 +349,12 @@ impl Run {
             }
             lost.push(before);
         }
+        self.claim_for(to, lost);
+    }
+
+    fn claim_for(&mut self, to: SiteId, mut lost: Vec<SiteId>) {
+        lost.extend(self.world.dead.iter().copied());
+        lost.retain(|site| !self.world.tree(to).is_lost(*site));
         self.world.claim(to, &lost);
         self.flee();
     }
@@ -419,10 +442,11 @@ impl Run {
     }
 
     fn end(&mut self) {
-        for _ in 0..2 * self.world.sites.len() {
+        for _ in 0..4 * self.world.sites.len() {
             // Sites meet again and again.
             self.world.leaves().into_iter().for_each(|leaf| self.world.connect_sites(leaf));
             self.world.settle();
+            self.mend();
             self.find_again();
         }
         self.world.settle();
