@@ -304,14 +304,14 @@ impl Outgoing {
 
     /// Everything was looked at: from here on it is told like any other.
     pub(crate) fn has_looked(&mut self) {
-        if self.lacks.as_ref().is_some_and(|lacks| !lacks.is_short()) {
+        if self.lacks.as_ref().is_some_and(Lacks::is_whole) {
             self.lacks = None;
         }
     }
 
     /// Whether it cannot be told what it lacks, or, when all was looked at, not all of that.
     pub(crate) fn is_torn(&self, is_all: bool) -> bool {
-        self.lacks.as_ref().is_some_and(|lacks| lacks.is_torn() || is_all && lacks.is_short())
+        self.lacks.as_ref().is_some_and(|lacks| lacks.is_torn() || is_all && !lacks.is_whole())
     }
 
     pub(crate) fn acknowledged(&mut self, position: u64) {

@@ -97,6 +97,9 @@ fn next_batch<'a>(
         if !outgoing.wants(position, entry, &items) {
             items.clear();
         }
+        if outgoing.is_torn(false) {
+            return None;
+        }
         if !items.is_empty() {
             bytes += items.len();
             since_us = since_us.or(applied_us);
@@ -445,9 +448,9 @@ impl Replica {
         let is_hub = tree.hub() == Some(site);
         let is_lacked = |maker: SiteId| if is_hub { maker == own } else { maker != site };
         let seen = tree.seen().filter(|(maker, _)| is_lacked(*maker));
-        let lacks = Lacks::new(has, own, tree.floors().collect(), seen, tree.streams().begun());
+        let mut lacks = Lacks::new(has, own, &tree.floors().collect(), seen, tree.streams().begun());
         let in_memory = self.sites.kept.behind(0).map(|kept| (kept.position, &kept.entry));
-        let is_in_memory = lacks.clone().are_all_in(in_memory);
+        let is_in_memory = lacks.are_all_in(in_memory);
         let outgoing = self.sites.outgoing.entry(site).or_default();
         outgoing.begins_behind(lacks);
         if is_in_memory {
