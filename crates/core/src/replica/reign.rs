@@ -160,8 +160,7 @@ impl Replica {
         let Some(claim) = tree.streams().claim().filter(|claim| Some(claim.hub) == tree.own_site()) else {
             return;
         };
-        let is_whole = claim.waits_for(tree.streams().followed()).is_empty();
-        if is_whole && self.sites.begun_reign != claim.reign {
+        if tree.waits_for().is_empty() && self.sites.begun_reign != claim.reign {
             self.sites.begun_reign = claim.reign;
             let reign = (claim.reign, claim.hub);
             // It is one of the sites, so nothing speaks against it.

@@ -461,7 +461,10 @@ impl Run {
                 .map(|site| (
                     site.id,
                     site.server.tree().streams().claim(),
-                    site.server.tree().streams().followed(),
+                    site.server.tree().streams().standing(),
+                    site.server.leads(),
+                    site.server.tree().reign(),
+                    site.server.has_joined(),
                     site.server.tree().streams().all_imported().collect::<Vec<_>>()
                 ))
                 .collect::<Vec<_>>()

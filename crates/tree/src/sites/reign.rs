@@ -43,15 +43,16 @@ pub struct Claim {
     pub needed: SiteSet,
 }
 
-impl Claim {
-    /// The sites that have yet to follow, of those that have.
-    #[must_use]
-    pub fn waits_for(&self, followed: SiteSet) -> SiteSet {
-        self.needed.without(followed).without(SiteSet::of(self.hub))
-    }
-}
-
 impl Tree {
+    /// At who claims a reign: the sites that have yet to follow. One that was given up has nothing to tell, unless it turns
+    /// out to have come back.
+    #[must_use]
+    pub fn waits_for(&self) -> SiteSet {
+        let Some(claim) = self.sites.streams.claim() else { return SiteSet::default() };
+        let waited = claim.needed.without(self.sites.streams.followed()).without(SiteSet::of(claim.hub));
+        waited.iter().filter(|site| !self.is_lost(*site)).fold(SiteSet::default(), SiteSet::with)
+    }
+
     /// How many hubs there have been, with the one that is; 0 where there are no sites.
     #[must_use]
     pub fn reign(&self) -> u64 {
@@ -85,11 +86,9 @@ impl Tree {
     /// Whether what comes from another site is taken: it is not once that is given up, or is about to be.
     #[must_use]
     pub fn listens_to(&self, from: SiteId) -> bool {
-        // Who claims a reign may not have heard yet that a site has come back which follows.
         let claim = self.sites.streams.claim();
         let is_going = claim.is_some_and(|claim| claim.lost.contains(from));
-        let has_come = claim.is_some_and(|claim| claim.hub == self.sites.own && claim.needed.contains(from));
-        !is_going && (has_come || !self.is_lost(from))
+        !is_going && !self.is_lost(from)
     }
 
     /// This site claims a reign, or follows who does. One of two that want the same reign comes first.
