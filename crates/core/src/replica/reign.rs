@@ -88,7 +88,11 @@ impl Replica {
             return Err(ReignRefusal::IsTheHub);
         }
         let reign = before.map_or(0, |claim| claim.reign).max(tree.reign()) + 1;
-        let claim = Claim { reign, hub: own, lost, needed: needed.without(lost) };
+        // Who was given up has nothing to tell; but one that is followed already may be the hub by now.
+        let mut wanted =
+            needed.iter().filter(|site| !tree.is_lost(*site)).fold(SiteSet::default(), SiteSet::with);
+        wanted = before.map_or(wanted, |before| wanted.with(before.hub)).without(SiteSet::of(own));
+        let claim = Claim { reign, hub: own, lost, needed: wanted.without(lost) };
         self.propose_to_follow(claim);
         Ok(claim)
     }
@@ -99,7 +103,11 @@ impl Replica {
         let Ok(own) = self.leads_site() else { return };
         let tree = self.applied.partition.tree();
         let known = tree.streams().claim().map_or(0, |claim| claim.reign).max(tree.reign());
-        if claim.reign > known && !claim.lost.contains(own) {
+        // Whom it follows already may be the hub by now, and has to follow, or to be given up, first.
+        let followed = tree.streams().claim().map(|claim| claim.hub);
+        let is_known =
+            |hub: SiteId| claim.hub == hub || claim.lost.contains(hub) || claim.needed.contains(hub);
+        if claim.reign > known && !claim.lost.contains(own) && followed.is_none_or(is_known) {
             self.propose_to_follow(claim);
         }
     }

@@ -44,13 +44,14 @@ pub struct Claim {
 }
 
 impl Tree {
-    /// At who claims a reign: the sites that have yet to follow. One that was given up has nothing to tell, unless it turns
-    /// out to have come back.
+    /// At who claims a reign: the sites that have yet to follow, and those that turn out to have come back.
     #[must_use]
     pub fn waits_for(&self) -> SiteSet {
         let Some(claim) = self.sites.streams.claim() else { return SiteSet::default() };
-        let waited = claim.needed.without(self.sites.streams.followed()).without(SiteSet::of(claim.hub));
-        waited.iter().filter(|site| !self.is_lost(*site)).fold(SiteSet::default(), SiteSet::with)
+        let is_back = |loss: &Loss| !loss.is_away;
+        let back = self.sites.losses.iter().filter(|(_, loss)| is_back(loss)).map(|(site, _)| *site);
+        let all = back.fold(claim.needed, SiteSet::with).without(claim.lost);
+        all.without(self.sites.streams.followed()).without(SiteSet::of(claim.hub))
     }
 
     /// How many hubs there have been, with the one that is; 0 where there are no sites.

@@ -335,7 +335,8 @@ impl Tree {
             streams.reign = (reign, position);
         }
         let is_first = streams.begun == 0;
-        streams.begin(position);
+        // The entry with which the first site has become one says nothing to others.
+        streams.begin(position + u64::from(self.sites.own == self.sites.hub));
         is_first
     }
 
