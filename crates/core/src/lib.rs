@@ -81,5 +81,5 @@ pub use stoa_timeline::{
     Origin, Outgoing, PartitionMessage, PeerOutput, Slices, Standing, Start, Starts, TakenOver, server_of,
     servers_of, timeline_of,
 };
-pub use stoa_tree::{Claim, SiteId, SiteSet, SiteStanding, TokenRefusal};
+pub use stoa_tree::{Claim, SITE_MAX, SiteId, SiteSet, SiteStanding, TokenRefusal};
 pub use stoa_wire::Timestamp;

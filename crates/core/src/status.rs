@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 use stoa_tree::SiteId;
+use stoa_tree::{Claim, SiteSet, SiteStanding};
 
 /// What a server is to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,6 +56,14 @@ pub struct SitesStatus {
     pub own: SiteId,
     /// The hub's.
     pub hub: SiteId,
+    /// How many hubs there have been, with this one.
+    pub reign: u64,
+    /// The site that is to be the hub, if another one is, and at that one, whose sites have to follow first.
+    pub claim: Option<Claim>,
+    /// Those of them that have not.
+    pub waits_for: SiteSet,
+    /// What this site is to the others.
+    pub standing: SiteStanding,
     /// Whether this server leads it: who does knows more.
     pub leads: bool,
     /// Up to which position of its log entries are known to be committed.
@@ -74,6 +83,8 @@ pub struct SitesStatus {
 pub struct OtherSite {
     /// Its number.
     pub site: SiteId,
+    /// Whether it was given up, and has not come back.
+    pub is_lost: bool,
     /// Up to which position of its log everything is here.
     pub imported: u64,
     /// At the leader: up to which position of this site's log it has said to have everything, since it is connected.

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use crate::config::Member;
 use crate::driver::Driver;
 use crate::peers::PeerStatus;
+use crate::sites::SiteOrder;
 use crate::threads::Neighbours;
 use crate::view::{self, Source};
 
@@ -422,6 +423,11 @@ impl Source for &Driver {
         let begun = self.server.borrow_mut().request_move(path, to, self.clock.now());
         self.after_input();
         begun.map_err(|why| why.to_string())
+    }
+
+    fn order_sites(&mut self, order: &SiteOrder) -> Result<(), String> {
+        let sites = self.sites.get().ok_or("this server is of none of several sites")?;
+        sites.order(order, self)
     }
 
     fn holder(&self, path: &str) -> Option<view::Holder> {

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::inbox::{InboxSender, Message};
 use crate::process::Process;
+use crate::sites::SiteOrder;
 use crate::threads::Door;
 use crate::view::{
     Balance, Connection, Digest, Holder, Partition, Question, Session, SessionWatches, SnapshotDone, Source,
@@ -134,6 +135,11 @@ impl Source for Together {
 
     fn move_subtree(&mut self, path: &str, to: u8) -> Result<(), String> {
         let of_first = self.ask_first(|reply| Question::Move(path.to_owned(), to, reply));
+        of_first.blocking_recv().unwrap_or_else(|_| Err("the server is stopping".to_owned()))
+    }
+
+    fn order_sites(&mut self, order: &SiteOrder) -> Result<(), String> {
+        let of_first = self.ask_first(|reply| Question::Order(order.clone(), reply));
         of_first.blocking_recv().unwrap_or_else(|_| Err("the server is stopping".to_owned()))
     }
 

@@ -2,11 +2,13 @@
 //! `tree/src/sites/reign.rs`.
 
 use crate::replica::Replica;
+use crate::replica::sites::SITES_PATH;
 use alloc::vec::Vec;
 use core::fmt;
 use stoa_front::CloseReason;
 use stoa_partition::{Item, Now, Outcome, SiteItem};
-use stoa_tree::{Claim, SITE_MAX, SiteId, SiteSet, SiteStanding, Update};
+use stoa_tree::{Caller, Claim, SITE_MAX, SiteId, SiteSet, SiteStanding, Update};
+use stoa_wire::Request;
 
 /// Why a site is not given up, or does not become the hub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +156,27 @@ impl Replica {
         self.applied.partition.propose_site_item(None, &SiteItem::Standing(SiteStanding::Discarded));
         self.pump();
         Ok(())
+    }
+
+    /// At the hub's leader: writes which sites there are.
+    ///
+    /// # Errors
+    /// Why it is not written.
+    pub fn write_sites(&mut self, list: &str, now: Now) -> Result<(), ReignRefusal> {
+        self.at(now);
+        let own = self.leads_site()?;
+        let tree = self.applied.partition.tree();
+        if tree.hub() != Some(own) {
+            return Err(ReignRefusal::NotTheHub(tree.hub().unwrap_or_default()));
+        }
+        if let Some(claim) = tree.streams().claim() {
+            return Err(ReignRefusal::IsClaimed(claim.hub));
+        }
+        let request = Request::SetData { path: SITES_PATH, data: Some(list.as_bytes()), version: -1 };
+        let caller = Caller { session: 0, identities: &[] };
+        let written = self.applied.partition.propose(None, &request, &caller, self.now);
+        self.pump();
+        written.map_err(|_| ReignRefusal::NoSite)
     }
 
     /// Whether nothing is done for other sites, because one of them is becoming the hub.

@@ -15,7 +15,7 @@ impl Replica {
         let tree = self.applied.partition.tree();
         let (own, hub) = (tree.own_site()?, tree.hub()?);
         let streams = tree.streams();
-        let mut sites: BTreeSet<SiteId> = streams.all_imported().map(|(site, _)| site).collect();
+        let mut sites: BTreeSet<SiteId> = tree.known_sites().collect();
         sites.extend(self.sites.outgoing.keys().chain(self.sites.settled.keys()));
         sites.extend([hub]);
         sites.remove(&own);
@@ -24,6 +24,10 @@ impl Replica {
         Some(SitesStatus {
             own,
             hub,
+            reign: tree.reign(),
+            claim: streams.claim(),
+            waits_for: tree.waits_for(),
+            standing: streams.standing(),
             leads: self.timeline.leads(),
             committed: self.timeline.committed(),
             applied,
@@ -38,6 +42,7 @@ impl Replica {
         let open = self.sites.outgoing.get(&site).filter(|outgoing| leads && outgoing.is_open);
         OtherSite {
             site,
+            is_lost: self.applied.partition.tree().is_lost(site),
             imported: self.applied.partition.tree().streams().imported(site),
             acknowledged: open.map(|outgoing| outgoing.acknowledged),
             unshipped: self.sites.unshipped(site).filter(|_| leads),

@@ -283,7 +283,9 @@ impl Run {
 
     /// A leaf is lost for good, and the hub gives it up.
     fn lose(&mut self) {
-        let (leaves, hub) = (self.world.leaves(), self.world.hub);
+        let hub = self.world.hub;
+        let is_one = |leaf: &SiteId| !self.world.tree(hub).is_lost(*leaf);
+        let leaves: Vec<SiteId> = self.world.leaves().into_iter().filter(is_one).collect();
         if leaves.is_empty() || !self.is_settled() || !self.world.site(hub).server.leads() {
             return;
         }
@@ -304,7 +306,11 @@ impl Run {
             }
             if lacks == self.world.hub && self.world.site(has).server.leads() {
                 self.claim_for(has, Vec::new());
-            } else if has == self.world.hub && self.is_settled() && self.world.site(has).server.leads() {
+            } else if has == self.world.hub
+                && self.is_settled()
+                && !self.world.tree(has).is_lost(lacks)
+                && self.world.site(has).server.leads()
+            {
                 if self.is_strict {
                     self.drain(lacks, has);
                 }

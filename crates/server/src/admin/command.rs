@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::connection::Deadline;
 use super::{Admin, Unanswered, json_response, render};
 use crate::metrics::Figures;
+use crate::sites::SiteOrder;
 use crate::view::{Mode, Moved, Question, SnapshotDone};
 use crate::words::NOT_SERVING;
 
@@ -58,6 +59,11 @@ commands! {
     SetTraceMask ["set_trace_mask", "stmk"];
     ServerStats ["server_stats", "srvr"];
     Sites ["sites"];
+    SitesAdd ["sites_add"];
+    SitesLose ["sites_lose"];
+    SitesPromote ["sites_promote"];
+    SitesRejoin ["sites_rejoin"];
+    SitesRemove ["sites_remove"];
     Snapshot ["snapshot", "snap"];
     Stats ["stats", "stat"];
     StatReset ["stat_reset", "srst"];
@@ -134,10 +140,22 @@ impl Command {
         use Command::{
             ConnectionStatReset, Move, ObserverConnectionStatReset, SetTraceMask, Snapshot, StatReset,
         };
-        matches!(
-            self,
-            ConnectionStatReset | Move | ObserverConnectionStatReset | SetTraceMask | Snapshot | StatReset
-        )
+        self.is_of_sites()
+            || matches!(
+                self,
+                ConnectionStatReset
+                    | Move
+                    | ObserverConnectionStatReset
+                    | SetTraceMask
+                    | Snapshot
+                    | StatReset
+            )
+    }
+
+    /// Whether it changes something of the sites.
+    pub(super) fn is_of_sites(self) -> bool {
+        use Command::{SitesAdd, SitesLose, SitesPromote, SitesRejoin, SitesRemove};
+        matches!(self, SitesAdd | SitesLose | SitesPromote | SitesRejoin | SitesRemove)
     }
 
     /// It is asked for by other methods, which are these.
@@ -229,7 +247,13 @@ impl Command {
             }
             Command::ObserverConnectionStatReset | Command::Ruok => Map::new(),
             // These take their time.
-            Command::Move | Command::Snapshot => Map::new(),
+            Command::Move
+            | Command::Snapshot
+            | Command::SitesAdd
+            | Command::SitesLose
+            | Command::SitesPromote
+            | Command::SitesRejoin
+            | Command::SitesRemove => Map::new(),
         })
     }
 }
@@ -280,6 +304,30 @@ pub(super) async fn move_subtree(admin: &Admin, parameters: &Parameters) -> Repl
     match moved(admin, path, to).await {
         Ok(Ok(Moved { refused: Some(why), .. })) => refused(StatusCode::CONFLICT, &why),
         Ok(Ok(moved)) => Reply::new(Command::Move.name(), fields(render::moved(&moved))),
+        Ok(Err(why)) => refused(StatusCode::CONFLICT, &why),
+        Err(Unanswered) => refused(StatusCode::SERVICE_UNAVAILABLE, NOT_SERVING),
+    }
+}
+
+/// Has something done with the sites. It is answered when that has begun: `/commands/sites` tells what becomes of it.
+pub(super) async fn order_sites(command: Command, admin: &Admin, parameters: &Parameters) -> Reply {
+    let refused = |status, why: &str| Reply::refused(command, status, why);
+    let named = || parameters.get("site").filter(|site| !site.is_empty()).cloned();
+    let lost = parameters.get("lose").map(String::as_str).unwrap_or_default();
+    let lost = lost.split(',').filter(|site| !site.is_empty()).map(str::to_owned).collect();
+    let order = match command {
+        Command::SitesPromote => Some(SiteOrder::Promote(lost)),
+        Command::SitesRejoin => Some(SiteOrder::Rejoin),
+        Command::SitesLose => named().map(SiteOrder::Lose),
+        Command::SitesRemove => named().map(SiteOrder::Remove),
+        _ => named().map(SiteOrder::Add),
+    };
+    let Some(order) = order else {
+        return refused(StatusCode::BAD_REQUEST, "it takes a site: ?site=frankfurt");
+    };
+    let done = order.to_string();
+    match admin.ask_even_looking(|reply| Question::Order(order, reply)).await {
+        Ok(Ok(())) => Reply::new(command.name(), fields(json!({ "done": done }))),
         Ok(Err(why)) => refused(StatusCode::CONFLICT, &why),
         Err(Unanswered) => refused(StatusCode::SERVICE_UNAVAILABLE, NOT_SERVING),
     }

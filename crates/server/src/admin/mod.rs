@@ -338,6 +338,7 @@ async fn post_command(
     tracing::info!("admin HTTP: {caller}: {}", command.name());
     let reply = match command {
         Command::Move => command::move_subtree(&admin, &parameters).await,
+        command if command.is_of_sites() => command::order_sites(command, &admin, &parameters).await,
         Command::Snapshot => command::snapshot(&admin, &deadline).await,
         command => command.run(&admin, &parameters).await,
     };

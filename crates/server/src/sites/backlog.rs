@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoa_core::{Backlog, SiteId};
+use stoa_core::{Backlog, BacklogWanted};
 use stoa_storage::inspect::{self, Finding};
 use tokio::sync::mpsc;
 
@@ -24,16 +24,13 @@ type Entries = Vec<(u64, Bytes)>;
 ///
 /// # Errors
 /// Why that cannot be: the log does not reach back so far any more.
-pub(super) async fn hand_in(
-    driver: Rc<Driver>,
-    disk: FileDisk,
-    (site, mut since, upto): (SiteId, u64, u64),
-) -> Result<(), String> {
+pub(super) async fn hand_in(driver: Rc<Driver>, disk: FileDisk, wanted: BacklogWanted) -> Result<(), String> {
+    let BacklogWanted { site, mut since, upto, .. } = wanted;
     let (chunks_in, mut chunks) = mpsc::channel(CHUNKS_AHEAD);
     let reading = std::thread::Builder::new().name("site-backlog".into());
     let reading = reading.spawn(move || {
         step_back();
-        if let Err(why) = read(disk, since, upto, &chunks_in) {
+        if let Err(why) = read(disk, wanted, &chunks_in) {
             let _ = chunks_in.blocking_send(Err(why));
         }
     });
@@ -62,11 +59,10 @@ pub(super) async fn hand_in(
 
 fn read(
     mut disk: FileDisk,
-    since: u64,
-    upto: u64,
+    wanted: BacklogWanted,
     chunks: &mpsc::Sender<Result<Entries, String>>,
 ) -> Result<(), String> {
-    let mut backlog = Backlog::new(since, upto);
+    let mut backlog = Backlog::new(wanted);
     let (mut entries, mut bytes, mut failed) = (Entries::new(), 0, None);
     let walked = inspect::log(&mut disk, &mut |_, finding| {
         let Finding::Entry { payload, .. } = finding else { return ControlFlow::Continue(()) };

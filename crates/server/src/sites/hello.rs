@@ -2,19 +2,21 @@
 //! other one belongs to the sites.
 //!
 //! ```text
-//! hello   := "stoa sites", version i32, name, term i64, joined bool, applied i64, imported i64, software
-//! welcome := number i32, hub i32, applied i64, software        the number of who said hello, the hub's
+//! hello   := "stoa sites", version i32, name, term i64, joined bool, applied i64, hub i32, imported i64, lives i32,
+//!            following i64, looks bool, software
+//! welcome := number i32, from i32, hub i32, reign i64, what i32, applied i64, claim, software
+//! claim   := reign i64, hub i32, lost i32, needed i32                  of reign 0 where there is none
 //! ```
 //! Integers are big-endian, texts have their length before them (i32).
 
-use stoa_core::SiteId;
+use stoa_core::{Claim, SITE_MAX, SiteId, SiteSet};
 use stoa_wire::{DecodeError, Reader, put};
 
 /// The protocol between sites, and the state that is sent with it.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 const MAGIC: &str = "stoa sites";
 
-/// The leader of a site that connects to the hub.
+/// The leader of a site that connects to the hub, or looks around.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SiteHello {
     /// The site's name.
@@ -25,19 +27,46 @@ pub(super) struct SiteHello {
     pub(super) has_joined: bool,
     /// Up to which position of its own log everything is applied.
     pub(super) applied: u64,
+    /// Who the hub is, as far as it knows; 0 if it has not joined.
+    pub(super) hub: SiteId,
     /// Up to which position of the hub's log everything is there.
     pub(super) imported: u64,
+    /// How often it was given up, as far as it knows.
+    pub(super) lives: u32,
+    /// The reign that it follows; 0 of none.
+    pub(super) following: u64,
+    /// Whether it only looks around, and does not want to stay connected.
+    pub(super) looks: bool,
     /// What it runs.
     pub(super) software: String,
 }
 
-/// What the hub's leader says to it.
+/// What comes of a hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Both are connected.
+    Connected,
+    /// They are not: who answers is not the hub, or the other one only looks around.
+    Known,
+    /// They are not: the other one's site was given up, and is not listened to.
+    Lost,
+}
+
+/// What the leader of another site says to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Welcome {
     /// The number of the site.
     pub(super) number: SiteId,
-    /// The hub's.
+    /// That of who answers.
+    pub(super) from: SiteId,
+    /// The hub's, as far as it knows.
     pub(super) hub: SiteId,
+    /// Its reign.
+    pub(super) reign: u64,
+    /// What comes of it.
+    pub(super) answer: Answer,
+    /// The reign that is claimed, as far as it knows.
+    pub(super) claim: Option<Claim>,
     /// Up to which position of the hub's log everything is applied.
     pub(super) applied: u64,
     /// What it runs.
@@ -53,7 +82,11 @@ impl SiteHello {
         put::i64(&mut out, self.term.cast_signed());
         put::bool(&mut out, self.has_joined);
         put::i64(&mut out, self.applied.cast_signed());
+        put::i32(&mut out, self.hub.into());
         put::i64(&mut out, self.imported.cast_signed());
+        put::i32(&mut out, self.lives.cast_signed());
+        put::i64(&mut out, self.following.cast_signed());
+        put::bool(&mut out, self.looks);
         put::str(&mut out, &self.software);
         out
     }
@@ -79,7 +112,11 @@ impl SiteHello {
                 term: reader.i64()?.cast_unsigned(),
                 has_joined: reader.bool()?,
                 applied: reader.i64()?.cast_unsigned(),
+                hub: SiteId::try_from(reader.i32()?).unwrap_or_default(),
                 imported: reader.i64()?.cast_unsigned(),
+                lives: reader.i32()?.cast_unsigned(),
+                following: reader.i64()?.cast_unsigned(),
+                looks: reader.bool()?,
                 software: reader.str()?.to_owned(),
             })
         };
@@ -90,22 +127,47 @@ impl SiteHello {
 impl Welcome {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        put::i32(&mut out, self.number.into());
-        put::i32(&mut out, self.hub.into());
+        for site in [self.number, self.from, self.hub] {
+            put::i32(&mut out, site.into());
+        }
+        put::i64(&mut out, self.reign.cast_signed());
+        put::i32(&mut out, self.answer as i32);
         put::i64(&mut out, self.applied.cast_signed());
+        let none = Claim { reign: 0, hub: 0, lost: SiteSet::default(), needed: SiteSet::default() };
+        let claim = self.claim.unwrap_or(none);
+        put::i64(&mut out, claim.reign.cast_signed());
+        put::i32(&mut out, claim.hub.into());
+        put::i32(&mut out, claim.lost.bits().cast_signed());
+        put::i32(&mut out, claim.needed.bits().cast_signed());
         put::str(&mut out, &self.software);
         out
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
-        Some(Self {
-            number: SiteId::try_from(reader.i32().ok()?).ok()?,
-            hub: SiteId::try_from(reader.i32().ok()?).ok()?,
-            applied: reader.i64().ok()?.cast_unsigned(),
-            software: reader.str().ok()?.to_owned(),
-        })
+        let (number, from, hub) = (site(&mut reader)?, site(&mut reader)?, site(&mut reader)?);
+        let reign = reader.i64().ok()?.cast_unsigned();
+        let answer = match reader.i32().ok()? {
+            0 => Answer::Connected,
+            1 => Answer::Known,
+            2 => Answer::Lost,
+            _ => return None,
+        };
+        let applied = reader.i64().ok()?.cast_unsigned();
+        let claim = Claim {
+            reign: reader.i64().ok()?.cast_unsigned(),
+            hub: site(&mut reader)?,
+            lost: SiteSet::from_bits(reader.i32().ok()?.cast_unsigned()),
+            needed: SiteSet::from_bits(reader.i32().ok()?.cast_unsigned()),
+        };
+        let claim = Some(claim).filter(|claim| claim.reign > 0 && claim.hub > 0);
+        let software = reader.str().ok()?.to_owned();
+        Some(Self { number, from, hub, reign, answer, claim, applied, software })
     }
+}
+
+fn site(reader: &mut Reader<'_>) -> Option<SiteId> {
+    SiteId::try_from(reader.i32().ok()?).ok().filter(|site| *site <= SITE_MAX)
 }
 
 #[cfg(test)]
@@ -119,13 +181,28 @@ mod tests {
             term: 7,
             has_joined: true,
             applied: 1 << 40,
+            hub: 1,
             imported: 3,
+            lives: 2,
+            following: 4,
+            looks: true,
             software: "stoa 1".into(),
         };
         let bytes = hello.encode();
         assert_eq!(SiteHello::decode(&bytes), Ok(hello));
         assert!((0..bytes.len()).all(|len| SiteHello::decode(&bytes[..len]).is_err()));
-        let welcome = Welcome { number: 2, hub: 1, applied: 9, software: "stoa 1".into() };
+        let lost = SiteSet::of(1);
+        let claim = Claim { reign: 4, hub: 2, lost, needed: SiteSet::of(3) };
+        let welcome = Welcome {
+            number: 2,
+            from: 3,
+            hub: 1,
+            reign: 3,
+            answer: Answer::Lost,
+            claim: Some(claim),
+            applied: 9,
+            software: "stoa 1".into(),
+        };
         let bytes = welcome.encode();
         assert_eq!(Welcome::decode(&bytes), Some(welcome));
         assert!((0..bytes.len()).all(|len| Welcome::decode(&bytes[..len]).is_none()));

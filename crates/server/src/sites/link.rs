@@ -86,6 +86,11 @@ impl SiteLink {
         let _ = self.say.send(what);
     }
 
+    /// Whether the other site has connected to this one, and not this one to that.
+    pub(super) fn is_below(&self) -> bool {
+        self.hub == self.own
+    }
+
     /// Ends it.
     pub(super) fn end(&self) {
         self.end.notify_one();

@@ -42,6 +42,12 @@ pub(super) fn encode(sites: &[Site]) -> String {
     list
 }
 
+/// A list with these sites, and with all else that it says.
+pub(super) fn replace(list: &str, sites: &[Site]) -> String {
+    let others = list.lines().filter(|line| !line.starts_with("site.") && !line.is_empty());
+    others.fold(encode(sites), |text, line| text + line + "\n")
+}
+
 /// Reads a list; lines that are none of a site are passed over.
 pub(crate) fn decode(list: &str) -> Vec<Site> {
     let site = |line: &str| {
@@ -65,6 +71,7 @@ mod tests {
         let list = encode(&sites);
         assert_eq!(list, "site.1=virginia:hub;a:1|[::1]:2\nsite.2=frankfurt;b:3\n");
         assert_eq!(decode(&list), sites);
+        assert_eq!(replace("site.9=x;y:1\npin /a virginia\n", &sites), format!("{list}pin /a virginia\n"));
     }
 
     #[test]

@@ -5,25 +5,44 @@ use std::time::Duration;
 use super::{Site, SiteStatus, Sites};
 use crate::driver::Driver;
 use crate::view::{Holder, SiteView, SitesView, UnshippedView};
-use stoa_core::{SitesStatus, Unshipped};
+use stoa_core::{SiteSet, SiteStanding, SitesStatus, Unshipped};
 
 impl Sites {
     /// How this site stands among the others.
     pub(crate) fn view(&self, driver: &Driver) -> SitesView {
         let known = driver.server.borrow().site_status();
         let (links, list) = (self.status(), self.list(driver));
-        let of = |site: &Site| self.site_view(site, &links, known.as_ref(), driver);
+        let known = known.as_ref();
+        let of = |site: &Site| self.site_view(site, &links, known, driver);
         let view = SitesView {
             name: self.own.clone(),
             leads: driver.server.borrow().leads(),
             sites: list.iter().map(of).collect(),
             ..SitesView::default()
         };
-        let Some(SitesStatus { own, hub, leads, committed, applied, waiting, counts, .. }) = known else {
+        let Some(known) = known else {
             return view;
         };
+        let SitesStatus { own, hub, reign, claim, leads, committed, applied, waiting, counts, .. } = *known;
+        let claimed = claim.map(|claim| self.names(SiteSet::of(claim.hub), driver));
+        let next_hub = claimed.and_then(|names| names.into_iter().next());
+        let waits_for = self.names(known.waits_for, driver);
+        let is_lost = known.standing != SiteStanding::Member;
         let (number, hub) = (Some(own.into()), Some(hub.into()));
-        SitesView { number, hub, leads, committed, applied, waiting, counts, ..view }
+        SitesView {
+            number,
+            hub,
+            reign,
+            next_hub,
+            waits_for,
+            is_lost,
+            leads,
+            committed,
+            applied,
+            waiting,
+            counts,
+            ..view
+        }
     }
 
     fn site_view(
@@ -38,15 +57,18 @@ impl Sites {
         let other = known.and_then(|known| known.others.iter().find(|other| other.site == site.number));
         let is_at_hub = known.map_or(self.is_first(), |known| known.own == known.hub);
         // Sites that are no hub are not connected with each other.
-        let is_beside = !is_own && (is_at_hub || site.is_hub) && driver.server.borrow().leads();
+        let is_beside = !is_own
+            && (is_at_hub || known.is_some_and(|known| known.hub == site.number))
+            && driver.server.borrow().leads();
         let now = driver.now();
         let connected_ms =
             link.map(|link| now.wall_ms - i64::try_from(link.connected.as_millis()).unwrap_or(0));
         SiteView {
             number: site.number.into(),
             name: site.addresses.name.clone(),
-            is_hub: site.is_hub,
+            is_hub: known.map_or(site.is_hub, |known| known.hub == site.number),
             is_own,
+            is_lost: other.is_some_and(|other| other.is_lost),
             servers: site.addresses.servers.iter().map(|(host, port)| format!("{host}:{port}")).collect(),
             connected: is_beside.then_some(link.is_some()),
             connected_ms,

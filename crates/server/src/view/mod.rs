@@ -13,6 +13,7 @@ mod partition;
 mod sites;
 mod unready;
 
+use crate::sites::SiteOrder;
 use stoa_tree::Identity;
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
@@ -44,6 +45,8 @@ pub enum Question {
     Partitions(oneshot::Sender<Vec<Partition>>),
     /// Where subtrees live that are not where their names say; and where this path does.
     Balance(Option<String>, oneshot::Sender<Balance>),
+    /// Do something with the sites, if this server leads its own.
+    Order(SiteOrder, oneshot::Sender<Result<(), String>>),
     /// Move the subtree at a path to a partition, if this server leads.
     Move(String, u8, oneshot::Sender<Result<(), String>>),
     /// Who holds the token of a path; nobody where there are no sites.
@@ -92,6 +95,9 @@ impl Question {
             Question::Move(path, to, reply) => {
                 let _ = reply.send(source.move_subtree(&path, to));
             }
+            Question::Order(order, reply) => {
+                let _ = reply.send(source.order_sites(&order));
+            }
             Question::Holder(path, reply) => {
                 let _ = reply.send(source.holder(&path));
             }
@@ -132,6 +138,8 @@ pub trait Source {
     fn partitions(&self) -> Vec<Partition>;
     /// Where subtrees live that are not where their names say; and where this path does.
     fn balance(&self, path: Option<&str>) -> Balance;
+    /// Begins what is ordered of the sites; says why not when that is not begun.
+    fn order_sites(&mut self, order: &SiteOrder) -> Result<(), String>;
     /// Has the subtree at a path moved to a partition; says why not when that is not begun.
     fn move_subtree(&mut self, path: &str, to: u8) -> Result<(), String>;
     /// Who holds the token of a path; nobody where there are no sites.
@@ -711,6 +719,10 @@ pub(crate) mod tests {
     pub(crate) const SECOND: i64 = 0x100_0000_0000_0002;
 
     impl Source for Example {
+        fn order_sites(&mut self, order: &SiteOrder) -> Result<(), String> {
+            if *order == SiteOrder::Rejoin { Err("not given up".to_owned()) } else { Ok(()) }
+        }
+
         fn stats(&self) -> Stats {
             (self.stats)()
         }

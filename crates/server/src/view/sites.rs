@@ -11,6 +11,14 @@ pub struct SitesView {
     pub number: Option<u64>,
     /// The hub's number.
     pub hub: Option<u64>,
+    /// How many hubs there have been, with this one.
+    pub reign: u64,
+    /// The site that is to be the hub, if another one is.
+    pub next_hub: Option<String>,
+    /// At that one: the sites that have to follow first.
+    pub waits_for: Vec<String>,
+    /// Whether the others have given this site up.
+    pub is_lost: bool,
     /// Whether the server leads its site: who does knows what others lack.
     pub leads: bool,
     /// Up to which position of the site's log entries are known to be committed.
@@ -36,6 +44,8 @@ pub struct SiteView {
     pub is_hub: bool,
     /// Whether it is that of the server.
     pub is_own: bool,
+    /// Whether it was given up, and has not come back.
+    pub is_lost: bool,
     /// Where its servers listen for other sites.
     pub servers: Vec<String>,
     /// At the leader: whether its leader is connected. None of sites that are reached through the hub.

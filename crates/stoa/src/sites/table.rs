@@ -24,6 +24,14 @@ fn of_now(answer: &Value, now_ms: u128) -> String {
         let _ = writeln!(text, "\n{name} has not joined the others yet");
         return text;
     }
+    if answer["is_given_up"] == true {
+        let _ = writeln!(text, "\n{name} was given up by the others, and serves nobody: stoa sites rejoin --discard");
+    }
+    if answer["next_hub"].is_string() {
+        let waits: Vec<_> = answer["waits_for"].as_array().into_iter().flatten().map(shown).collect();
+        let waits = if waits.is_empty() { "the others".to_owned() } else { waits.join(", ") };
+        let _ = writeln!(text, "\n{} is becoming the hub, and waits for {waits}", shown(&answer["next_hub"]));
+    }
     let count = |field: &str| answer[field].as_u64().unwrap_or(0);
     if answer["leads"] == true {
         let _ = writeln!(
@@ -65,7 +73,11 @@ fn shown(of: &Value) -> String {
 
 fn row(of: &Value, now_ms: u128) -> [String; COLUMNS.len()] {
     let dash = || "-".to_owned();
-    let hub = if of["is_hub"] == true { " (hub)" } else { "" };
+    let hub = match (of["is_hub"] == true, of["is_given_up"] == true) {
+        (true, _) => " (hub)",
+        (_, true) => " (given up)",
+        _ => "",
+    };
     let own = if of["is_self"] == true { " *" } else { "" };
     let servers: Vec<_> = of["servers"].as_array().into_iter().flatten().map(shown).collect();
     let connected = match (of["connected"].as_bool(), of["connected_since"].as_u64()) {

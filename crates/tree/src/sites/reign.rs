@@ -79,6 +79,12 @@ impl Tree {
         others.map(|(site, zxid)| (*site, *zxid)).chain(own)
     }
 
+    /// The other sites of which anything is known here.
+    pub fn known_sites(&self) -> impl Iterator<Item = SiteId> {
+        let streams = self.sites.streams.all_imported().map(|(site, _)| site);
+        streams.chain(self.sites.seen.keys().copied()).chain(self.sites.losses.keys().copied())
+    }
+
     /// Of each site, the last of its updates that was here when this site's log began. Of its own these concern nobody.
     pub fn floors(&self) -> impl Iterator<Item = (SiteId, i64)> {
         self.sites.floors.iter().map(|(site, zxid)| (*site, *zxid))

@@ -1,0 +1,134 @@
+//! What an operator has done with sites.
+
+use std::fmt;
+
+use stoa_core::{SITE_MAX, SITES_PATH, SiteId, SiteSet};
+
+use super::Sites;
+use super::list::{self, Site};
+use crate::config::SiteAddresses;
+use crate::driver::Driver;
+
+/// It.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SiteOrder {
+    /// The hub gives a site up.
+    Lose(String),
+    /// The site of the server that is asked is to be the hub, and some are given up with that.
+    Promote(Vec<String>),
+    /// The site of the server that is asked was given up: it gives up what it has and takes the hub's state.
+    Rejoin,
+    /// There is one more site: `NAME=HOST:PORT|...`.
+    Add(String),
+    /// A site that was given up, or has never come, is none of the list any more.
+    Remove(String),
+}
+
+impl fmt::Display for SiteOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lose(site) => write!(f, "{site} is given up"),
+            Self::Promote(lost) if lost.is_empty() => f.write_str("this site is to be the hub"),
+            Self::Promote(lost) => write!(f, "this site is to be the hub, without {}", lost.join(", ")),
+            Self::Rejoin => f.write_str("this site gives up what it has, and joins anew"),
+            Self::Add(site) => write!(f, "{site} is one of the sites"),
+            Self::Remove(site) => write!(f, "{site} is none of the sites"),
+        }
+    }
+}
+
+impl Sites {
+    /// Begins what is ordered.
+    ///
+    /// # Errors
+    /// Why that is not begun, for the operator.
+    pub(crate) fn order(&self, order: &SiteOrder, driver: &Driver) -> Result<(), String> {
+        let sites = self.list(driver);
+        let now = driver.now();
+        let begun = match order {
+            SiteOrder::Lose(name) => {
+                let site = number(&sites, name)?;
+                driver.server.borrow_mut().lose_site(site, now).map_err(|why| why.to_string())
+            }
+            SiteOrder::Promote(lost) => {
+                let lost: Vec<SiteId> =
+                    lost.iter().map(|name| number(&sites, name)).collect::<Result<_, _>>()?;
+                let set = |all: &mut dyn Iterator<Item = SiteId>| all.fold(SiteSet::default(), SiteSet::with);
+                let others = sites.iter().filter(|site| site.addresses.name != self.own);
+                let needed = set(&mut others.map(|site| site.number));
+                let lost = set(&mut lost.into_iter());
+                let claimed = driver.server.borrow_mut().claim_reign(lost, needed, now);
+                claimed.map(|_| ()).map_err(|why| why.to_string())
+            }
+            SiteOrder::Rejoin => driver.server.borrow_mut().discard_site(now).map_err(|_| {
+                "this site was not given up by the others, or this server does not lead it: nothing is discarded".to_owned()
+            }),
+            SiteOrder::Add(text) => added(sites, text, driver).and_then(|sites| self.write(&sites, driver)),
+            SiteOrder::Remove(name) => {
+                let site = number(&sites, name)?;
+                may_be_removed(site, driver)?;
+                let left: Vec<Site> = sites.into_iter().filter(|other| other.number != site).collect();
+                self.write(&left, driver)
+            }
+        };
+        driver.after_input();
+        if begun.is_ok() {
+            tracing::info!("by order: {order}");
+        }
+        begun
+    }
+
+    /// Writes which sites there are; what else the list says stays.
+    pub(super) fn write(&self, sites: &[Site], driver: &Driver) -> Result<(), String> {
+        let now = driver.now();
+        let mut server = driver.server.borrow_mut();
+        let before = server.tree().get(SITES_PATH).and_then(|znode| znode.data().map(<[u8]>::to_vec));
+        let text = list::replace(&String::from_utf8_lossy(&before.unwrap_or_default()), sites);
+        server.write_sites(&text, now).map_err(|why| why.to_string())
+    }
+
+    /// The names of some sites.
+    pub(super) fn names(&self, of: SiteSet, driver: &Driver) -> Vec<String> {
+        let sites = self.list(driver);
+        let name = |number: SiteId| {
+            let known = sites.iter().find(|site| site.number == number);
+            known.map_or_else(|| format!("site {number}"), |site| site.addresses.name.clone())
+        };
+        of.iter().map(name).collect()
+    }
+}
+
+fn number(sites: &[Site], name: &str) -> Result<SiteId, String> {
+    let known = sites.iter().find(|site| site.addresses.name == name);
+    let names = || sites.iter().map(|site| site.addresses.name.as_str()).collect::<Vec<_>>().join(", ");
+    known
+        .map(|site| site.number)
+        .ok_or_else(|| format!("{} is none of the sites, which are: {}", name.escape_debug(), names()))
+}
+
+/// A number is a site's for ever, also of one that is in no list any more.
+fn added(mut sites: Vec<Site>, text: &str, driver: &Driver) -> Result<Vec<Site>, String> {
+    let addresses = SiteAddresses::parse(text)
+        .ok_or_else(|| format!("{} has not the form NAME=HOST:PORT|HOST:PORT", text.escape_debug()))?;
+    if sites.iter().any(|site| site.addresses.name == addresses.name) {
+        return Err(format!("{} is one of the sites already", addresses.name));
+    }
+    let server = driver.server.borrow();
+    let known = server.tree().known_sites().chain(sites.iter().map(|site| site.number)).max();
+    let number = known.unwrap_or(0) + 1;
+    if number > SITE_MAX {
+        return Err(format!("there have been {SITE_MAX} sites, and there cannot be more"));
+    }
+    sites.push(Site { number, is_hub: false, addresses });
+    Ok(sites)
+}
+
+fn may_be_removed(site: SiteId, driver: &Driver) -> Result<(), String> {
+    let server = driver.server.borrow();
+    let tree = server.tree();
+    let has_come = tree.own_site() == Some(site) || tree.known_sites().any(|known| known == site);
+    if has_come && !tree.is_lost(site) {
+        return Err("it is one of the sites: have it given up first (stoa sites lose)".to_owned());
+    }
+    Ok(())
+}
