@@ -11,6 +11,7 @@ mod hello;
 mod link;
 mod list;
 mod pack;
+mod rules;
 mod view;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -64,6 +65,8 @@ pub(crate) struct Sites {
     driver: OnceCell<Weak<Driver>>,
     /// The last term in which this server, leading the hub, has begun that there are sites.
     began_in: Cell<u64>,
+    /// The zxid of the list whose lines on tokens have been handed in.
+    ruled_by: Cell<i64>,
 }
 
 /// How it stands with another site.
@@ -108,6 +111,7 @@ impl Sites {
             is_connecting: Cell::new(false),
             driver: OnceCell::new(),
             began_in: Cell::new(0),
+            ruled_by: Cell::new(0),
         })))
     }
 
@@ -201,6 +205,7 @@ impl Sites {
 
     /// Sees to it that there are the connections that there have to be.
     fn tend(self: &Rc<Self>, driver: &Rc<Driver>) {
+        self.hand_in_rules(driver);
         let (leads, own, hub) = {
             let server = driver.server.borrow();
             (server.leads(), server.tree().own_site(), server.tree().hub())
