@@ -18,7 +18,7 @@ import sites_report
 import tokens
 from agora import commands
 from consensus.laboratory import busy_ticks
-from wide import AWAY, HUB, KINDS
+from wide import AWAY, HUB, KINDS, TokenSites
 
 PARTS = ["ratio", "disjoint", "overlap", "files", "cpu", "tokens"]
 RECORDS = 1000
@@ -285,6 +285,7 @@ def arguments():
     names = list(KINDS)
     parser.add_argument("--kinds", type=measure.some_of(names), default=names, help=",".join(names))
     parser.add_argument("--alone", action="store_true", help="measure one kind after the other, always")
+    parser.add_argument("--policy", help="the setting site-policy of stoa-sites; its default if nothing is said")
     parser.add_argument("--suffix", default="", help="what the names of the results end with")
     parser.add_argument("--note", default="", help="what else runs on the machine, for the record")
     return parser.parse_args()
@@ -293,6 +294,7 @@ def arguments():
 def main():
     args = arguments()
     measure.prepare(args)
+    TokenSites.policy = args.policy
     run = Run(args)
     machine = measure.measured_machine(run.all)
     if args.note:

@@ -2,7 +2,7 @@
 
 import report
 from agora import lines
-from wide import AWAY, JITTER_MS, KINDS, ROUND_TRIP_MS
+from wide import AWAY, JITTER_MS, KINDS, ROUND_TRIP_MS, TokenSites
 
 # A write that is answered faster went to no other site; as the generator counts them.
 LOCAL_MS = 5
@@ -25,7 +25,8 @@ def write(run, stem, machine, commands):
     """Writes the record and its plots; returns the text."""
     date = stem.name.split("-sites")[0]
     text = Results(run, stem).all()
-    kinds = "\n".join(f"- `{name}`: {KINDS[name].title}" for name in run.kinds)
+    policies = {TOKENS: f"; `site-policy` is `{TokenSites.policy}`" if TokenSites.policy else "; the default `site-policy`"}
+    kinds = "\n".join(f"- `{name}`: {KINDS[name].title}{policies.get(name, '')}" for name in run.kinds)
     trips = ", ".join(f"{one.capitalize()} to {other.capitalize()} {ms} ms" for (one, other), ms in ROUND_TRIP_MS.items())
     besides = f" Beside it on the machine: {machine['besides']}." if "besides" in machine else ""
     turns = ", ".join(f"{part} {run.size.turns[part]}" for part in run.parts)

@@ -157,6 +157,9 @@ class LoneServers:
 class TokenSites(LoneServers):
     """Sites with tokens, an ensemble of one server each. Every other site reaches the hub through a link of its own."""
 
+    # The setting site-policy; by default that of the server.
+    policy = None
+
     def __init__(self):
         super().__init__()
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="bench-sites-"))
@@ -189,6 +192,7 @@ class TokenSites(LoneServers):
             member.flags = ["--site", member.site, "--sites", sites]
             if member.site == HUB:
                 member.flags += ["--site-port", str(self.doors[HUB]), "--site-bind", "127.0.0.1"]
+                member.flags += ["--site-policy", self.policy] if self.policy else []
             for what, file in [("certificate", "server"), ("key", "server-key"), ("authority", "authority")]:
                 member.flags += [f"--site-tls-{what}", self.folder / f"{file}.pem"]
 

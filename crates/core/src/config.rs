@@ -5,6 +5,7 @@ use alloc::collections::BTreeSet;
 use alloc::string::String;
 use stoa_front::{Authentication, Limits};
 use stoa_partition::{ProgramLimits, Stopwatch};
+use stoa_sites::Settings as PolicySettings;
 
 /// Settings of a server's logic.
 #[derive(Debug, Clone)]
@@ -57,8 +58,9 @@ pub struct Config {
     pub local_sessions_upgrading: bool,
     /// Whether subtrees are moved for the sake of the load, where there are several partitions.
     pub balance: bool,
-    /// Whether this is a server of one of several sites: it serves nobody before its site is one.
-    pub is_of_site: bool,
+    /// How the hub decides where tokens are to be, if this is a server of one of several sites: then it serves nobody
+    /// before its site is one.
+    pub site: Option<PolicySettings>,
     /// About so many bytes of entries are kept for members that lag; who lags more is sent a snapshot.
     pub kept_bytes: u64,
     /// Random, and the same for all threads of a server: proves of what clients claim to have seen that the
@@ -148,7 +150,7 @@ impl Default for Config {
             local_sessions: false,
             local_sessions_upgrading: false,
             balance: true,
-            is_of_site: false,
+            site: None,
             kept_bytes: 64 << 20,
             direct_secret: [0; 32],
             limits: Limits::default(),

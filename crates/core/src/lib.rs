@@ -45,6 +45,7 @@ mod session_table;
 mod shard;
 mod shard_message;
 mod side;
+mod site_policy;
 mod sites;
 mod snapshot;
 mod stats;
@@ -76,6 +77,7 @@ pub use stoa_partition::{
     ProgramStep, Proposals, Ran, Recovered, Restore, Seen, Share, Sizes, State, StateLoader, Stopwatch,
 };
 pub use stoa_placement::{HINTS_PATH, Hint, Hints, LoadReport, MoveRefusal, Placement, Rates, SubtreeLoad};
+pub use stoa_sites::{Kind as PolicyKind, Settings as PolicySettings};
 pub use stoa_timeline::{
     Acquaintance, Append, BadBatch, BadMessage, Delivery, DiskId, Disks, EntryId, KnownDisk, KnownDisks,
     Origin, Outgoing, PartitionMessage, PeerOutput, Slices, Standing, Start, Starts, TakenOver, server_of,

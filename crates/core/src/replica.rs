@@ -26,6 +26,7 @@ mod remote_client;
 mod request;
 mod session_table;
 mod side;
+mod site_policy;
 mod site_status;
 mod sites;
 mod snapshot;
@@ -264,6 +265,7 @@ impl Replica {
         } else {
             self.leader.reap_at_us = self.leader.reap_at_us.max(now.mono_us + 1_000_000);
         }
+        self.look_after_tokens();
         self.end_pauses();
         self.tick_ensemble();
         self.tell_load();
@@ -303,7 +305,7 @@ impl Replica {
         let ensemble = self.timeline.next_wake_us();
         let load = [self.leader.load.next_wake_us(), self.next_balance_wake_us()];
         let timers = [handshake, self.sessions.live.next_wake_us(), self.leader.no_room_until_us, ensemble];
-        let load = load.into_iter().chain([self.next_pause_end_us()]);
+        let load = load.into_iter().chain([self.next_pause_end_us(), self.sites.policy.next_look_us()]);
         timers.into_iter().chain(load).flatten().fold(self.leader.reap_at_us, u64::min)
     }
 

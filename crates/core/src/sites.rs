@@ -15,13 +15,14 @@
 
 use crate::backlog::BacklogWanted;
 use crate::lacks::Lacks;
+use crate::site_policy::TokenPolicy;
 use crate::status::{SiteCounts, Unshipped};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::{BufMut, Bytes};
 use stoa_front::ConnectionId;
-use stoa_sites::{Policy, is_at_or_below};
+use stoa_sites::is_at_or_below;
 use stoa_timeline::BadMessage;
 use stoa_tree::{SiteId, SiteSet, Ticket};
 
@@ -399,6 +400,16 @@ impl Broker {
         self.recalled.insert(path.into())
     }
 
+    /// A token is recalled that no request waits for. False if it has been already.
+    pub(crate) fn recalls(&mut self, path: &str) -> bool {
+        self.recalled.insert(path.into())
+    }
+
+    /// Whether a token is on its way here, by itself or with what it lies in.
+    pub(crate) fn is_recalled(&self, path: &str) -> bool {
+        !self.recalled.is_empty() && stoa_sites::upward(path).any(|top| self.recalled.contains(top))
+    }
+
     /// The token of what is at a path, and below, may be here, or is known to be elsewhere.
     pub(crate) fn wake(&mut self, path: &str) {
         let is_below = |other: &String| is_at_or_below(other, path);
@@ -459,8 +470,8 @@ pub(crate) struct SiteLinks {
     pub(crate) is_importing: bool,
     /// Of each session, the requests that are proposed to go elsewhere, or to be done later (true), and are not applied.
     pub(crate) leaving: BTreeMap<i64, VecDeque<bool>>,
-    /// At the hub, while it leads: where tokens are to be.
-    pub(crate) policy: Option<Policy>,
+    /// At the hub: where tokens are to be.
+    pub(crate) policy: TokenPolicy,
     pub(crate) counts: SiteCounts,
 }
 

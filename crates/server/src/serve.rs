@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use stoa_core::{CallLimits, Config, Limits, ProgramLimits, Reaping, Shard, Stopwatch, timeline_of};
+use stoa_core::{
+    CallLimits, Config, Limits, PolicySettings, ProgramLimits, Reaping, Shard, Stopwatch, timeline_of,
+};
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -327,7 +329,10 @@ fn core_config(settings: &Settings) -> Config {
         local_sessions: settings.local_sessions,
         local_sessions_upgrading: settings.local_sessions_upgrading,
         balance: settings.balance,
-        is_of_site: settings.site.is_some(),
+        site: settings
+            .site
+            .as_ref()
+            .map(|_| PolicySettings { kind: settings.site_policy, ..PolicySettings::default() }),
         heartbeat_ms: millis(settings.heartbeat).max(1),
         election_heartbeats: (millis(settings.election_timeout) / millis(settings.heartbeat).max(1)).max(2),
         limits: Limits {

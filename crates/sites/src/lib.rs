@@ -22,7 +22,7 @@ mod site;
 mod table;
 
 pub use decision::{Access, Decision, Kind, Next, Settings};
-pub use paths::{is_at_or_below, upward};
+pub use paths::{is_at_or_below, is_movable, upward};
 pub use policy::Policy;
 pub use rules::{Rule, Rules};
 pub use site::{SITES_MAX, Site, Sites, TooManySites};

@@ -8,7 +8,7 @@ use crate::budget::Budget;
 use crate::decision::{Access, Decision, Kind, Next, Settings};
 use crate::groups::Groups;
 use crate::odds::{ONE, Odds};
-use crate::paths::{above, is_at_or_below, upward};
+use crate::paths::{above, is_at_or_below, is_movable, upward};
 use crate::rules::{Rules, Said};
 use crate::table::{About, Entry, Table};
 use crate::{Site, Sites};
@@ -71,6 +71,22 @@ impl Policy {
         self.rules = rules;
     }
 
+    /// What the operator says.
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Where the operator says that the token of a place is, if that is said.
+    #[must_use]
+    pub fn told(&self, path: &str) -> Option<Site> {
+        match self.rules.said(path) {
+            Some(Said::Pinned(_, at)) => Some(at),
+            Some(Said::Stays) => None,
+            None => self.rules.is_off().then(|| self.sites.hub()),
+        }
+    }
+
     /// Takes in an access, and decides where the token is to be next.
     pub fn decide(&mut self, access: &Access<'_>) -> Decision {
         let Access { path, site, holder, holder_uses, at_ms } = *access;
@@ -78,6 +94,9 @@ impl Policy {
             return Decision::of(path, Next::Stay);
         }
         self.budget.charge(&self.sites, site, self.sites.cost_us(site, holder), 1, at_ms);
+        if !is_movable(path) {
+            return Decision::of(path, Next::Stay);
+        }
         if holder != site && holder != self.sites.hub() {
             upward(path).take(LEVELS + 1).for_each(|top| self.groups.settled(top, holder_uses > 0));
         }
@@ -106,7 +125,7 @@ impl Policy {
 
     /// Takes in that a holder has used a token so many times: what it says with the token's return, or at other times.
     pub fn used(&mut self, path: &str, site: Site, uses: u32) {
-        if uses > 0 && self.sites.have(site) {
+        if uses > 0 && self.sites.have(site) && is_movable(path) {
             upward(path).take(LEVELS + 1).for_each(|top| self.groups.settled(top, true));
             let key = self.key(path);
             self.report(&key, site, uses);

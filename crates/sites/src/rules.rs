@@ -4,7 +4,7 @@
 //! pin /eu frankfurt     its tokens are at this site
 //! stay /d               they are not moved from where they are
 //! together /b /c ...    their tokens move as one
-//! off                   no token leaves the hub for the sake of who asks
+//! tokens off            no token leaves the hub for the sake of who asks
 //! # a remark
 //! ```
 //! What cannot be read is passed over, so that one bad line does not undo the others. Of two lines on one place in the
@@ -20,7 +20,7 @@ use core::ops::Bound;
 use stoa_wire::path;
 
 use crate::Site;
-use crate::paths::{is_at_or_below, upward};
+use crate::paths::{is_at_or_below, is_movable, upward};
 
 /// More lines are not read.
 const LINES_MAX: usize = 1000;
@@ -67,9 +67,9 @@ impl Rule {
                 Self::Together(all)
             }
             ("together", _) => return Err("it takes two paths or more, up to 100"),
-            ("off", []) => Self::Off,
-            ("off", _) => return Err("it stands alone"),
-            _ => return Err("a line begins with pin, stay, together or off"),
+            ("tokens", ["off"]) => Self::Off,
+            ("tokens", _) => return Err("off is all that is said of tokens"),
+            _ => return Err("a line begins with pin, stay, together or tokens off"),
         };
         Ok(Some(rule))
     }
@@ -80,7 +80,7 @@ fn movable(subtree: &str) -> Result<String, &'static str> {
     if !path::is_valid(subtree) {
         return Err("a path is wrong");
     }
-    if subtree == "/" || is_at_or_below(subtree, "/zookeeper") {
+    if !is_movable(subtree) {
         return Err("the root and /zookeeper are not moved");
     }
     Ok(subtree.to_owned())
@@ -167,6 +167,11 @@ impl Rules {
         self.is_off
     }
 
+    /// Each subtree that is pinned, and where.
+    pub fn pins(&self) -> impl Iterator<Item = (&str, Site)> {
+        self.pins.iter().map(|(path, site)| (path.as_str(), *site))
+    }
+
     /// What is said of a place, itself or something that it lies in.
     pub(crate) fn said<'a>(&self, path: &'a str) -> Option<Said<'a>> {
         if self.pins.is_empty() && self.stays.is_empty() {
@@ -215,8 +220,7 @@ mod tests {
 
     #[test]
     fn rules_are_read_and_the_deeper_one_counts() {
-        let text =
-            "# ours\npin /eu frankfurt\n\n together\t/b /c/d \nstay /eu/x\r\noff\npin /eu california\n";
+        let text = "# ours\npin /eu frankfurt\n\n together\t/b /c/d \nstay /eu/x\r\ntokens off\npin /eu california\n";
         let (rules, bad) = Rules::parse(text.as_bytes(), site);
         assert!(bad.is_empty() && rules.is_off(), "{bad:?}");
         assert_eq!(rules.said("/eu/a/b"), Some(Said::Pinned("/eu", Site(1))));
@@ -246,7 +250,9 @@ mod tests {
             "together / /b",
             "stay",
             "stay /a /b",
-            "off now",
+            "off",
+            "tokens",
+            "tokens on",
             "move /a hub",
             "\u{7f}\u{1b}[31m",
         ] {

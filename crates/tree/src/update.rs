@@ -14,6 +14,7 @@
 use crate::Stamp;
 use crate::encoding::{CreateOp, DataLen, Decoder, OpAcl, Reason, put_len, put_nullable, put_path};
 use crate::partitions::PartitionOp;
+use crate::prepare::parent_of;
 use crate::session::Contact;
 use crate::sites::{SiteId, SiteOp};
 use alloc::string::String;
@@ -272,6 +273,22 @@ impl<'a> Update<'a> {
         let read = self.for_each_op(|op| {
             if let Op::Site(SiteOp::Token { path, holder }) = op {
                 each(path, holder);
+            }
+            Ok(())
+        });
+        debug_assert!(read.is_ok(), "it was prepared here, or imported");
+    }
+
+    /// Calls `each` with each znode whose token it has needed; [`crate::tokens_of`] is the table.
+    pub fn for_each_needed(&self, mut each: impl FnMut(&str)) {
+        let read = self.for_each_op(|op| {
+            match op {
+                Op::Create { create, .. } => parent_of(create.path).into_iter().for_each(&mut each),
+                Op::Delete { path }
+                | Op::SetData { path, .. }
+                | Op::SetAcl { path, .. }
+                | Op::Check { path } => each(path),
+                _ => {}
             }
             Ok(())
         });

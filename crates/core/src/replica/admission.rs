@@ -184,6 +184,7 @@ impl Replica {
             asked => self.applied.partition.propose_asked(origin, asked, self.now),
         }
         self.note_session(origin, asked);
+        self.accessed_by_contact(origin, asked);
     }
 
     /// What is known of a session follows from what it has asked.

@@ -9,10 +9,10 @@
 use crate::backlog::BacklogWanted;
 use crate::lacks::Lacks;
 use crate::replica::Replica;
-use crate::sites::{BATCH_BYTES, Broker, InFlight, KEPT_LEAST_BYTES, Outgoing, SiteMessage};
+use crate::replica::site_policy::{only_waits, request_of};
+use crate::sites::{BATCH_BYTES, Broker, InFlight, KEPT_LEAST_BYTES, Outgoing, SiteLinks, SiteMessage};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
-use alloc::vec;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_front::{CloseReason, ConnectionId};
@@ -20,7 +20,6 @@ use stoa_partition::{
     Asked, Item, Items, Link, Now, Outcome, SiteItem, export, is_heeded, note_in_streams, note_joining,
     ticket_of,
 };
-use stoa_sites::{Access, Decision, Kind, Next, Policy, SITES_MAX, Settings, Site, Sites, is_at_or_below};
 use stoa_timeline::{BadMessage, Origin};
 use stoa_tree::{
     Caller, CarriedOut, Options, SiteId, SiteSet, SiteStanding, Ticket, TokenRefusal, Tree, Update, Waiting,
@@ -30,8 +29,6 @@ use stoa_wire::{Acl, AclList, Create, CreateMode, ErrorCode, Opcode, READ_ACL, R
 /// Where it stands which sites there are.
 pub const SITES_PATH: &str = "/zookeeper/sites";
 
-/// After so many requests in a row from one site it gets the token: the paper's r, section II-B.
-const CONSECUTIVE: u16 = 2;
 /// Where a request is carried out that was asked here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Destination {
@@ -41,24 +38,6 @@ pub(super) enum Destination {
     HereLater,
     /// Where the tokens are.
     Elsewhere,
-}
-
-/// The paper's policy, which needs no round trips.
-fn policy_of(hub: SiteId) -> Option<Policy> {
-    let settings = Settings { kind: Kind::Consecutive(CONSECUTIVE), ..Settings::default() };
-    let sites = Sites::new(Site(hub), vec![0; SITES_MAX]).ok()?;
-    Some(Policy::new(settings, sites))
-}
-
-/// The write that is asked, if it is one and can be read.
-fn request_of<'a>(asked: &Asked<'a>) -> Option<Request<'a>> {
-    let Asked::Write { opcode, body, .. } = asked else { return None };
-    Request::decode(*opcode, &mut Reader::new(body)).ok()
-}
-
-/// Whether what is asked changes nothing, and is there to have its turn.
-fn only_waits(asked: &Asked<'_>) -> bool {
-    matches!(asked, Asked::Write { opcode, .. } if opcode.is_read() || *opcode == Opcode::Sync)
 }
 
 /// Where a request goes whose tokens stay where they are: what only waits has its turn there; and all may have gone to
@@ -139,7 +118,7 @@ impl Replica {
         // Where it is there already, whoever leads next finds it as it is.
         let _ = self.applied.partition.propose(None, &create, &caller, now);
         self.applied.partition.propose_site(hub, hub, now)?;
-        self.sites.policy = policy_of(hub);
+        self.sites.policy.begin(Some(hub), self.config.site.unwrap_or_default());
         Ok(())
     }
 
@@ -153,7 +132,7 @@ impl Replica {
     #[must_use]
     pub fn has_joined(&self) -> bool {
         let tree = self.applied.partition.tree();
-        !self.config.is_of_site
+        self.config.site.is_none()
             || tree.own_site().is_some() && tree.streams().standing() == SiteStanding::Member
     }
 
@@ -498,12 +477,15 @@ impl Replica {
             return;
         }
         self.sites.is_importing = true;
+        let (is_told, mut writes) = (self.sites.policy.is_there() && self.timeline.leads(), 0);
         for item in Items::new(items) {
             let item = item.expect("an entry that a leader made can be read");
             if is_heeded(self.applied.partition.tree(), from, &item) {
+                writes += u32::from(is_told && self.note_use(from, &item));
                 self.apply_item(&item);
             }
         }
+        self.note_local_writes(from, writes);
         self.sites.is_importing = false;
         self.applied.partition.tree_mut().streams_mut().set_imported(from, position);
         self.tell_imported();
@@ -550,6 +532,9 @@ impl Replica {
                 self.ready_if_here(next);
             }
         }
+        if let Some(Waiting { ticket, .. }) = &answered {
+            self.sites.policy.take_plan(*ticket);
+        }
         if let Some(Waiting { session, .. }) = answered
             && session != 0
         {
@@ -559,12 +544,16 @@ impl Replica {
                 None => self.sites.broker.session_is_quiet(session),
             }
         }
-        let broker = &mut self.sites.broker;
+        let SiteLinks { broker, policy, .. } = &mut self.sites;
         match item.outcome {
-            Outcome::Update(update) => update.for_each_token(|path, _| broker.wake(path)),
+            Outcome::Update(update) => update.for_each_token(|path, _| {
+                broker.wake(path);
+                policy.arrives(path);
+            }),
             Outcome::Site(SiteItem::NotRecalled { path }) => {
                 broker.has_declined(path);
                 broker.wake(path);
+                policy.arrives(path);
             }
             _ => {}
         }
@@ -613,9 +602,7 @@ impl Replica {
         let waiting: Vec<_> =
             self.applied.partition.tree().streams().all_waiting().filter(here).map(|it| it.ticket).collect();
         waiting.into_iter().for_each(|ticket| self.sites.broker.is_ready(ticket));
-        let tree = self.applied.partition.tree();
-        let hub = tree.hub().filter(|hub| Some(*hub) == tree.own_site());
-        self.sites.policy = hub.and_then(policy_of);
+        self.begin_policy();
     }
 
     /// Where a request is to be carried out that was asked here.
@@ -673,6 +660,7 @@ impl Replica {
             self.take_ticket(ticket);
         }
         self.return_tokens();
+        self.pass_tokens();
     }
 
     fn take_ticket(&mut self, ticket: Ticket) {
@@ -709,7 +697,7 @@ impl Replica {
             self.sites.broker.take_in_hand(ticket);
             self.prepare_asked(origin, &decoded);
             if let Some(request) = request.filter(|_| !only_waits(&decoded)) {
-                self.accessed(&request, ticket.site);
+                self.accessed(&request, ticket.site, Some(ticket));
             }
         } else if own == hub
             && let Some(to) = visited
@@ -844,6 +832,14 @@ impl Replica {
             let item = SiteItem::Visit { to: home, session, asked };
             self.applied.partition.propose_site_item(origin, &item);
         }
+        if home.is_none()
+            && let Some(to) = self.visit_or_plan(ticket, asked, missing)
+        {
+            self.sites.broker.take_in_hand(ticket);
+            self.sites.counts.visits += 1;
+            self.applied.partition.propose_site_item(origin, &SiteItem::Visit { to, session, asked });
+            return;
+        }
         for (path, holder) in wanted {
             if self.sites.broker.block(ticket, &path) {
                 self.sites.counts.recalls += 1;
@@ -915,44 +911,12 @@ impl Replica {
         }
     }
 
-    fn give_token(&mut self, path: &str, to: SiteId) -> Result<(), TokenRefusal> {
+    pub(super) fn give_token(&mut self, path: &str, to: SiteId) -> Result<(), TokenRefusal> {
+        if self.is_between_reigns() {
+            return Err(TokenRefusal::NotHeld);
+        }
         let given = self.applied.partition.propose_token(path, to, self.now);
         self.sites.counts.grants += u64::from(given.is_ok());
         given
-    }
-
-    /// A client of the leader has had something changed here. At the hub that is told to the policy.
-    #[inline]
-    pub(super) fn accessed_here(&mut self, request: &Request<'_>) {
-        if let Some(own) = self.applied.partition.tree().own_site() {
-            self.sites.counts.writes_local += 1;
-            self.accessed(request, own);
-        }
-    }
-
-    /// At the hub: a site has asked for something that is held here. The policy says whether it gets the token.
-    pub(super) fn accessed(&mut self, request: &Request<'_>, by: SiteId) {
-        let (Some(own), Some(policy)) = (self.applied.partition.tree().own_site(), &mut self.sites.policy)
-        else {
-            return;
-        };
-        let at_ms = self.now.mono_us / 1000;
-        let mut given = Vec::new();
-        stoa_tree::tokens_of(request, &mut |path| {
-            let access = Access { path, site: Site(by), holder: Site(own), holder_uses: 0, at_ms };
-            let Decision { next, subtree, along } = policy.decide(&access);
-            if let Next::Site(Site(to)) = next
-                && to != own
-            {
-                given.push((String::from(&path[..subtree]), to));
-                given.extend(along.into_iter().map(|path| (path, to)));
-            }
-        });
-        // With the root all would go that has no mark, and with that site it would be lost.
-        given.retain(|(path, _)| path != "/" && !is_at_or_below(path, "/zookeeper"));
-        for (path, to) in given {
-            // What is gone by then, or held elsewhere, is not given.
-            let _ = self.give_token(&path, to);
-        }
     }
 }

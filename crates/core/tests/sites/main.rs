@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
 
+mod policy;
 mod random;
 mod reign;
 mod sessions;
@@ -12,8 +13,8 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use stoa_core::{
-    Backlog, BacklogWanted, CloseReason, Config, ConnectionId, Items, Now, Output, Recovered, Restore, Shard,
-    SiteId, SnapshotOutput, timeline_of,
+    Backlog, BacklogWanted, CloseReason, Config, ConnectionId, Items, Now, Output, PolicyKind,
+    PolicySettings, Recovered, Restore, Shard, SiteId, SnapshotOutput, timeline_of,
 };
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
@@ -75,12 +76,20 @@ struct World {
     starts: u16,
     /// So much is kept in memory of what other sites may lack; the rest is read from the log.
     kept_bytes: u64,
+    policy: PolicySettings,
 }
 
 type Client = (SiteId, ConnectionId);
 
-fn config(site: SiteId, kept_bytes: u64) -> Config {
-    Config { server_id: site * 10, is_of_site: true, kept_bytes, ..Config::default() }
+/// The paper's policy: it decides without round trips, so that a story is the same wherever its sites are.
+const PAPER: PolicyKind = PolicyKind::Consecutive(2);
+
+fn of_kind(kind: PolicyKind) -> PolicySettings {
+    PolicySettings { kind, ..PolicySettings::default() }
+}
+
+fn config(site: SiteId, kept_bytes: u64, policy: PolicySettings) -> Config {
+    Config { server_id: site * 10, site: Some(policy), kept_bytes, ..Config::default() }
 }
 
 impl Site {
@@ -126,10 +135,10 @@ impl Site {
 
 impl World {
     fn new(count: u8) -> Self {
-        Self::with(count, 64 << 20)
+        Self::with(count, 64 << 20, of_kind(PAPER))
     }
 
-    fn with(count: u8, kept_bytes: u64) -> Self {
+    fn with(count: u8, kept_bytes: u64, policy: PolicySettings) -> Self {
         let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let mut world = Self {
             sites: Vec::new(),
@@ -141,6 +150,7 @@ impl World {
             now,
             starts: 100,
             kept_bytes,
+            policy,
         };
         world.found(HUB);
         world.site(HUB).server.begin_sites(HUB, "the sites", now).unwrap();
@@ -154,7 +164,8 @@ impl World {
     /// A server that has nothing.
     fn found(&mut self, id: SiteId) {
         let recovered = Recovered::new(Tree::new(Options::default()), &[id * 10]);
-        let server = Shard::new(config(id, self.kept_bytes), recovered, [id; 32], self.now).unwrap();
+        let server =
+            Shard::new(config(id, self.kept_bytes, self.policy), recovered, [id; 32], self.now).unwrap();
         let (log, disk, snapshot, closed) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
         let site = Site { id, server, log, disk, snapshot, closed };
         match self.sites.get_mut(usize::from(id) - 1) {
@@ -314,7 +325,7 @@ impl World {
             restore.record(*position, record).unwrap();
         }
         let recovered = restore.finish(id * 10).unwrap().remove(0);
-        let config = config(id, self.kept_bytes);
+        let config = config(id, self.kept_bytes, self.policy);
         let site = self.site(id);
         site.server = Shard::new(config, recovered, secret, now).unwrap();
         site.log.clear();
@@ -325,6 +336,11 @@ impl World {
     }
 
     fn pass(&mut self, ms: u64) {
+        self.tick(ms);
+        self.settle();
+    }
+
+    fn tick(&mut self, ms: u64) {
         self.now.mono_us += ms * 1000;
         self.now.wall_ms += ms as i64;
         let now = self.now;
@@ -332,7 +348,6 @@ impl World {
             self.site(id).server.tick(now);
             self.poll(id);
         }
-        self.settle();
     }
 
     // ---- clients ----
@@ -857,7 +872,7 @@ fn a_state_that_is_not_whole_is_none() {
 
 #[test]
 fn a_site_that_was_away_for_long_is_told_what_the_log_has() {
-    let mut world = World::with(3, 300);
+    let mut world = World::with(3, 300, of_kind(PAPER));
     let (at_hub, away, other) = (world.open(HUB), world.open(2), world.open(3));
     world.ask(at_hub, &create(1, "/a", CreateMode::Persistent));
     for xid in 1..=3 {
@@ -973,7 +988,7 @@ fn a_server_with_znodes_of_its_own_does_not_lose_them_to_the_others() {
     let mut world = World::new(1);
     world.found(2);
     // It has stood alone, and is made one of a site by its settings now.
-    let alone = Config { is_of_site: false, ..config(2, 64 << 20) };
+    let alone = Config { site: None, ..config(2, 64 << 20, of_kind(PAPER)) };
     let recovered = Recovered::new(Tree::new(Options::default()), &[20]);
     let now = world.now;
     world.site(2).server = Shard::new(alone, recovered, [2; 32], now).unwrap();

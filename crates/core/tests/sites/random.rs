@@ -61,14 +61,38 @@ struct Run {
     newest: BTreeMap<String, (i64, i64)>,
 }
 
+/// What an operator may say, with numbers for names.
+const RULES: [&str; 5] = [
+    "pin /a 2",
+    "pin /b 1\nstay /a/x",
+    "together /a/x /b/x",
+    "tokens off\npin /b/x 3",
+    "pin /a 31\ntogether /a /b",
+];
+
 const PATHS: [&str; 6] = ["/a", "/b", "/a/x", "/a/y", "/b/x", "/b/x/z"];
 
 impl Run {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
         let kept_bytes = if random.below(3) == 0 { 500 } else { 64 << 20 };
-        let world = World::with(2 + random.below(3) as u8, kept_bytes);
         let is_strict = !random.one_in(3);
+        // The two policies take turns, and hardly ever none of both.
+        let kind = match random.below(10) {
+            0 => PolicyKind::Hub,
+            1..5 => PAPER,
+            _ => PolicyKind::Expected,
+        };
+        let policy = PolicySettings { idle_ms: 500, ..of_kind(kind) };
+        let mut world = World::with(2 + random.below(3) as u8, kept_bytes, policy);
+        for leaf in 2..=world.sites.len() as u8 {
+            let us = 1000 * (1 + random.below(200) as u32);
+            world.site(HUB).server.site_round_trip(leaf, us);
+        }
+        if random.one_in(3) {
+            let rules = RULES[random.below(RULES.len())];
+            world.site(HUB).server.site_rules(rules.as_bytes(), |name| name.parse().ok());
+        }
         let mut run = Self {
             random,
             is_strict,
@@ -127,11 +151,11 @@ impl Run {
             _ => (Asked::Set("/a".into()), set(xid, "/a", b"often")),
         };
         let person = &mut self.people[at];
+        if std::env::var_os("SITES_STORY").is_some() {
+            eprintln!("{at} asks site {} {xid} {asked:?}", person.client.0);
+        }
         person.asked.push_back((xid, asked));
         let client = person.client;
-        if std::env::var_os("SITES_STORY").is_some() {
-            eprintln!("{at} at {client:?} asks {:?}", person.asked.back());
-        }
         self.world.send(client, &bytes);
     }
 
@@ -153,6 +177,10 @@ impl Run {
                 eprintln!("{at} {xid} {asked:?} {frame:?}");
             }
             assert_eq!(frame.xid, xid, "answers come in order");
+            if frame.err == ErrorCode::SessionMoved as i32 {
+                // An earlier connection of it had asked for its session here, and that is carried out only now.
+                return self.travel(at, client.0);
+            }
             if frame.err != 0 {
                 let known = [
                     ErrorCode::NoNode,
@@ -366,8 +394,11 @@ impl Run {
     }
 
     fn trouble(&mut self) {
-        let count = self.world.sites.len();
-        match self.random.below(8) {
+        let (count, trouble) = (self.world.sites.len(), self.random.below(8));
+        if std::env::var_os("SITES_STORY").is_some() {
+            eprintln!("trouble {trouble}");
+        }
+        match trouble {
             // One more site comes. What is going on elsewhere goes on.
             4 if count < 5 && self.is_settled() => self.world.join(count as u8 + 1),
             5 => self.lose(),
@@ -433,6 +464,7 @@ impl Run {
                 self.hear(at);
             }
             _ if self.random.one_in(12) => self.trouble(),
+            _ if self.random.one_in(30) => self.world.tick(600),
             _ => {}
         }
         let path = PATHS[self.random.below(PATHS.len())];

@@ -199,7 +199,7 @@ fn rules_are_followed() {
     };
     let pinned = run("pin /turns-0000 f");
     assert_eq!((pinned.moves, pinned.sites[2].local, pinned.sites[1].local), (1, 10_000, 0));
-    for rule in ["off", "stay /turns-0000", "pin /turns-0000 f\nstay /turns-0000/object"] {
+    for rule in ["tokens off", "stay /turns-0000", "pin /turns-0000 f\nstay /turns-0000/object"] {
         let found = run(rule);
         assert_eq!((found.moves, found.all().local), (0, 0), "{rule}");
     }

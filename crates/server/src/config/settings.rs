@@ -12,8 +12,8 @@ use super::kind::{
 use super::member::{Member, Members, ServerId};
 use super::partitions::{PartitionCount, Partitions};
 use super::reading::Reading;
-use super::site::{SiteAddresses, SiteList, SiteName};
-use stoa_core::DigestAlgorithm;
+use super::site::{SiteAddresses, SiteList, SiteName, SitePolicy};
+use stoa_core::{DigestAlgorithm, PolicyKind};
 
 use crate::words::Word;
 
@@ -231,6 +231,8 @@ settings! {
     site: Option<String> = "site" "STOA_SITE" Maybe<SiteName>, "", zoo [];
     /// All sites, this one among them, each as `NAME=HOST:PORT[|HOST:PORT...]`, with where its servers listen for other sites; the first one is the hub. It is the same on all servers, but for addresses, which are those at which this server reaches the others.
     sites: Vec<SiteAddresses> = "sites" "STOA_SITES" SiteList, "", zoo [];
+    /// How the hub decides which site holds the right to change a znode: `expected` where the next writes are expected to cost least, with no site paying more for others than it gains; `consecutive N` gives it after N requests in a row from one site, and takes it back when another one asks; `hub` keeps all at the hub. It is the same on all servers of the hub.
+    site_policy: PolicyKind = "site-policy" "STOA_SITE_POLICY" SitePolicy, "expected", zoo [];
     /// The port for the leaders of other sites, which servers of the hub need; 0 is none.
     site_port: u16 = "site-port" "STOA_SITE_PORT" Port, "0", zoo [];
     /// The address to listen on at `site-port`; by default that of `bind`.

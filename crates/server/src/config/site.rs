@@ -9,12 +9,14 @@ use super::kind::Kind;
 use super::member::{Host, parse_port, split_host};
 use super::partitions::Partitions;
 use super::settings::Settings;
+use stoa_core::PolicyKind;
 
 /// A zxid has five bits for the site that made it, and one of their values is no site's.
 const SITES_MAX: usize = 31;
 const NAME_BYTES_MAX: usize = 32;
 /// What has no effect where there are no sites.
-const OF_SITES: [&str; 7] = [
+const OF_SITES: [&str; 8] = [
+    "site-policy",
     "site-port",
     "site-bind",
     "site-backlog-bytes",
@@ -87,6 +89,34 @@ impl Kind for SiteList {
     }
     fn show(value: &Vec<SiteAddresses>) -> String {
         value.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// How the hub decides which site holds a token.
+pub(super) struct SitePolicy;
+impl Kind for SitePolicy {
+    type Value = PolicyKind;
+    const PLACEHOLDER: &'static str = "POLICY";
+    const EXPECTED: &'static str =
+        "expected, hub, or consecutive with a number from 1 to 65535, such as consecutive 2";
+    fn parse(text: &str) -> Option<PolicyKind> {
+        match text.split_whitespace().collect::<Vec<_>>()[..] {
+            ["expected"] => Some(PolicyKind::Expected),
+            ["hub"] => Some(PolicyKind::Hub),
+            ["consecutive", count] => {
+                let is_number = count.bytes().all(|byte| byte.is_ascii_digit());
+                let count = count.parse().ok().filter(|count| is_number && *count > 0)?;
+                Some(PolicyKind::Consecutive(count))
+            }
+            _ => None,
+        }
+    }
+    fn show(value: &PolicyKind) -> String {
+        match value {
+            PolicyKind::Expected => "expected".to_owned(),
+            PolicyKind::Hub => "hub".to_owned(),
+            PolicyKind::Consecutive(count) => format!("consecutive {count}"),
+        }
     }
 }
 
@@ -254,6 +284,34 @@ mod tests {
         {
             assert_eq!(SiteList::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn policies_read_back_as_they_are_written() {
+        for text in ["expected", "hub", "consecutive 1", "consecutive 2", "consecutive 65535"] {
+            assert_eq!(SitePolicy::show(&SitePolicy::parse(text).unwrap()), text);
+        }
+        assert_eq!(SitePolicy::parse(" consecutive  3 "), Some(PolicyKind::Consecutive(3)));
+        for text in [
+            "",
+            "consecutive",
+            "consecutive 0",
+            "consecutive 65536",
+            "consecutive -1",
+            "consecutive +1",
+            "consecutive 2 2",
+            "hub 2",
+            "Expected",
+            "paper",
+        ] {
+            assert_eq!(SitePolicy::parse(text), None, "{text}");
+        }
+        assert_eq!(load(&HUB).unwrap().settings.site_policy, PolicyKind::Expected);
+        let vain = load(&[("site-policy", "hub")]).unwrap().warnings;
+        assert!(vain[0].starts_with("flag --site-policy has no effect: site is not set"), "{vain:?}");
+        assert!(
+            error("", &[("site-policy", "paper")]).contains("expected, hub, or consecutive with a number")
+        );
     }
 
     #[test]

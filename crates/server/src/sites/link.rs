@@ -156,6 +156,8 @@ impl SiteLink {
                 let sent: [u8; 8] = payload.as_ref().try_into().map_err(|_| cut())?;
                 let took = monotonic_us().saturating_sub(u64::from_le_bytes(sent));
                 self.round_trip.set(Some(Duration::from_micros(took)));
+                let took = u32::try_from(took).unwrap_or(u32::MAX);
+                driver.server.borrow_mut().site_round_trip(self.site, took);
                 Ok(())
             }
             FrameKind::Begin => {

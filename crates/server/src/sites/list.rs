@@ -3,9 +3,10 @@
 //! ```text
 //! site.1=virginia:hub;a.example:2889|b.example:2889
 //! site.2=frankfurt;c.example:2889
+//! pin /eu frankfurt
 //! ```
 //! The hub writes it when it begins, from its settings. From then on it counts, and numbers never change: zxids and
-//! marks have them in them.
+//! marks have them in them. What the operator says of tokens stands in other lines (`stoa_sites::Rules`).
 
 use std::fmt::Write as _;
 
@@ -48,6 +49,12 @@ pub(super) fn replace(list: &str, sites: &[Site]) -> String {
     others.fold(encode(sites), |text, line| text + line + "\n")
 }
 
+/// What the operator says of tokens: all lines but those of sites, in their places.
+pub(super) fn rules(list: &str) -> String {
+    let lines = list.lines().map(|line| if line.starts_with("site.") { "" } else { line });
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
 /// Reads a list; lines that are none of a site are passed over.
 pub(crate) fn decode(list: &str) -> Vec<Site> {
     let site = |line: &str| {
@@ -72,6 +79,13 @@ mod tests {
         assert_eq!(list, "site.1=virginia:hub;a:1|[::1]:2\nsite.2=frankfurt;b:3\n");
         assert_eq!(decode(&list), sites);
         assert_eq!(replace("site.9=x;y:1\npin /a virginia\n", &sites), format!("{list}pin /a virginia\n"));
+    }
+
+    #[test]
+    fn lines_on_tokens_keep_their_numbers() {
+        let list = "site.1=a:hub;b:1\npin /x a\r\n# note\nsite.2=b;c:1\nstay /y";
+        assert_eq!(rules(list), "\npin /x a\n# note\n\nstay /y\n");
+        assert_eq!(decode(list).len(), 2);
     }
 
     #[test]

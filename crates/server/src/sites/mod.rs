@@ -13,6 +13,7 @@ mod list;
 mod meet;
 mod order;
 mod pack;
+mod rules;
 mod view;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -74,6 +75,8 @@ pub(crate) struct Sites {
     driver: OnceCell<Weak<Driver>>,
     /// The last term in which this server, leading the hub, has begun that there are sites.
     began_in: Cell<u64>,
+    /// The zxid of the list whose lines on tokens have been handed in.
+    ruled_by: Cell<i64>,
 }
 
 /// How it stands with another site.
@@ -122,6 +125,7 @@ impl Sites {
             believed: Cell::new((0, 0)),
             driver: OnceCell::new(),
             began_in: Cell::new(0),
+            ruled_by: Cell::new(0),
         })))
     }
 
@@ -224,6 +228,7 @@ impl Sites {
 
     /// Sees to it that there are the connections that there have to be, and no others.
     fn tend(self: &Rc<Self>, driver: &Rc<Driver>) {
+        self.hand_in_rules(driver);
         let leads = driver.server.borrow().leads();
         if !leads {
             self.links.borrow().values().for_each(|link| link.end());

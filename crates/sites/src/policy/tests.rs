@@ -137,7 +137,7 @@ fn rules_come_first() {
     assert_eq!(together.along, ["/a", "/c"]);
     let unmoved = policy.decide(&at("/c/9", NEAR, NEAR, 4));
     assert_eq!(unmoved, Decision::of("/c/9", Next::Stay));
-    policy.set_rules(Rules::parse(b"off", site).0);
+    policy.set_rules(Rules::parse(b"tokens off", site).0);
     assert_eq!(policy.decide(&at("/eu/a", NEAR, FAR, 5)).next, Next::Hub);
 }
 

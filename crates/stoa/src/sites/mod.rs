@@ -1,14 +1,29 @@
-//! `stoa sites`: how the sites stand as one of their servers knows it, and who holds a token.
+//! `stoa sites`: how the sites stand as one of their servers knows it, who holds a token, and what the operator says of
+//! tokens.
+//!
+//! Figures come from a server's admin HTTP. What the operator says is written into the znode with the list of sites, as
+//! any super user could, so it is that of all sites and outlives each server.
 
+mod edit;
 mod table;
 
 use std::io::{self, Write as _};
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use stoa_client::ErrorCode;
+use stoa_client::blocking::Client;
+use stoa_core::SITES_PATH;
 
 use crate::admin::Admin;
-use crate::failure::{Context as _, Result};
+use crate::failure::{Context as _, Failure, Result};
 use crate::shell::ShellArgs;
+
+/// How long a token may take to come where it is pinned.
+const PATIENCE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(50);
+/// How often the lines are written anew when others write them too.
+const ATTEMPTS: usize = 10;
 
 /// `stoa sites`.
 #[derive(Debug, Args)]
@@ -35,15 +50,117 @@ enum AboutSites {
         /// The znode; where there is none, what is above it is what counts
         path: String,
     },
+    /// Has a site hold the token of a znode and of what is below it, and waits until it does. As a super user, as all that follow
+    Pin {
+        /// The znode
+        path: String,
+        /// The name of the site
+        site: String,
+    },
+    /// Keeps the tokens of a znode and of what is below it where they are
+    Stay {
+        /// The znode
+        path: String,
+    },
+    /// Has tokens move as one
+    Together {
+        /// The znodes, each with what is below it
+        #[arg(num_args = 2.., required = true)]
+        paths: Vec<String>,
+    },
+    /// Takes back whatever was said of a znode: pin, stay and together
+    Unpin {
+        /// The znode
+        path: String,
+    },
+    /// Whether tokens leave the hub for the sake of who asks
+    Tokens {
+        /// On or off
+        #[arg(value_parser = ["on", "off"])]
+        state: String,
+    },
 }
 
 /// Carries out the command.
 pub(crate) fn run(args: &SitesCommand) -> Result<()> {
-    let admin = Admin::new(&args.admin, args.shell.tls()?)?;
-    let (answer, shown): (_, fn(&_) -> _) = match &args.what {
-        None => (admin.command("sites", None)?, table::of),
-        Some(AboutSites::Token { path }) => (admin.command("token", Some(path))?, table::of_token),
+    let line = match &args.what {
+        None => return show(args, "sites", None, table::of),
+        Some(AboutSites::Token { path }) => return show(args, "token", Some(path), table::of_token),
+        Some(AboutSites::Unpin { path }) => {
+            change(args, |text| Ok(edit::without(text, path)))?;
+            return say(&format!("nothing is said of {path} any more"));
+        }
+        Some(AboutSites::Tokens { state }) if state == "on" => {
+            change(args, |text| Ok(edit::with_tokens(text)))?;
+            return say("tokens on");
+        }
+        Some(AboutSites::Tokens { .. }) => "tokens off".to_owned(),
+        Some(AboutSites::Pin { path, site }) => format!("pin {path} {site}"),
+        Some(AboutSites::Stay { path }) => format!("stay {path}"),
+        Some(AboutSites::Together { paths }) => format!("together {}", paths.join(" ")),
     };
+    change(args, |text| edit::with(text, &line).map_err(Failure::usage))?;
+    match &args.what {
+        Some(AboutSites::Pin { path, site }) => wait(args, path, site),
+        _ => say(&line),
+    }
+}
+
+fn show(
+    args: &SitesCommand,
+    command: &str,
+    path: Option<&str>,
+    shown: impl Fn(&serde_json::Value) -> String,
+) -> Result<()> {
+    let answer = Admin::new(&args.admin, args.shell.tls()?)?.command(command, path)?;
     let text = if args.shell.is_json() { format!("{answer}\n") } else { shown(&answer) };
     write!(io::stdout(), "{text}").context("cannot print")
+}
+
+fn say(line: &str) -> Result<()> {
+    writeln!(io::stdout(), "{line}").context("cannot print")
+}
+
+/// Changes the text, of which somebody else may write another one meanwhile.
+fn change(args: &SitesCommand, edit: impl Fn(&str) -> Result<String>) -> Result<()> {
+    let client = Client::connect(args.shell.options()?).map_err(Failure::failed)?;
+    for _ in 0..ATTEMPTS {
+        let (data, stat) = client.get_data(SITES_PATH).context(format!("cannot read {SITES_PATH}"))?;
+        let before = String::from_utf8_lossy(&data);
+        let after = edit(&before)?;
+        if after == before {
+            return Ok(());
+        }
+        match client.set_data(SITES_PATH, after.as_bytes(), Some(stat.version)) {
+            Err(ErrorCode::BadVersion) => {}
+            Err(ErrorCode::NoAuth) => {
+                return Err(Failure::failed(format!(
+                    "only a super user may change {SITES_PATH}: say who you are with --auth"
+                )));
+            }
+            written => return written.map(drop).context(format!("cannot write {SITES_PATH}")),
+        }
+    }
+    Err(Failure::failed(format!("others write {SITES_PATH} all the time")))
+}
+
+/// Waits until a token is where it is pinned.
+fn wait(args: &SitesCommand, path: &str, site: &str) -> Result<()> {
+    let admin = Admin::new(&args.admin, args.shell.tls()?)?;
+    let began = Instant::now();
+    loop {
+        let answer = admin.command("token", Some(path))?;
+        if answer["exists"] == false {
+            return say(&format!("{path} is pinned to {site}, once there is such a znode"));
+        }
+        if answer["holder"] == site {
+            return say(&format!("{site} holds the token of {path}"));
+        }
+        if began.elapsed() > PATIENCE {
+            return Err(Failure::failed(format!(
+                "{path} is pinned, but {site} does not hold its token yet: is it connected (stoa sites)?"
+            )));
+        }
+        std::thread::sleep(POLL);
+    }
 }

@@ -25,7 +25,10 @@ fn of_now(answer: &Value, now_ms: u128) -> String {
         return text;
     }
     if answer["is_given_up"] == true {
-        let _ = writeln!(text, "\n{name} was given up by the others, and serves nobody: stoa sites rejoin --discard");
+        let _ = writeln!(
+            text,
+            "\n{name} was given up by the others, and serves nobody: stoa sites rejoin --discard"
+        );
     }
     if answer["next_hub"].is_string() {
         let waits: Vec<_> = answer["waits_for"].as_array().into_iter().flatten().map(shown).collect();
