@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use crate::config::Member;
 use crate::driver::Driver;
 use crate::peers::PeerStatus;
-use crate::sites::SiteOrder;
 use crate::threads::Neighbours;
+use crate::view::SiteOrder;
 use crate::view::{self, Source};
 
 fn sizes(of: Sizes) -> Option<view::Sizes> {

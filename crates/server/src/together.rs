@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 
 use crate::inbox::{InboxSender, Message};
 use crate::process::Process;
-use crate::sites::SiteOrder;
 use crate::threads::Door;
+use crate::view::SiteOrder;
 use crate::view::{
     Balance, Connection, Digest, Holder, Partition, Question, Session, SessionWatches, SnapshotDone, Source,
     Stats, WatchSummary, merge,

@@ -36,7 +36,24 @@ impl<'a> Admin<'a> {
     /// What a command answers, which may be about a path.
     pub(crate) fn command(&self, name: &str, path: Option<&str>) -> Result<Value> {
         let query = path.map(|path| format!("?path={}", encoded(path))).unwrap_or_default();
-        let body = self.get(&format!("/commands/{name}{query}"));
+        self.answer(&format!("GET /commands/{name}{query}"), "")
+    }
+
+    /// What a command answers that changes something, asked by somebody who proves with `SCHEME:PROOF` who he is.
+    pub(crate) fn order(&self, name: &str, about: (&str, &str), proof: Option<&str>) -> Result<Value> {
+        let (key, value) = about;
+        let query = if value.is_empty() { String::new() } else { format!("?{key}={}", encoded(value)) };
+        let proof = proof.and_then(|proof| proof.split_once(':'));
+        let headers = proof.map(|(scheme, proof)| format!("Authorization: {scheme} {proof}\r\n"));
+        let headers = headers.unwrap_or_default();
+        if headers.trim_end().contains(['\r', '\n']) {
+            return Err(Failure::usage("--auth has a line break in it"));
+        }
+        self.answer(&format!("POST /commands/{name}{query}"), &format!("{headers}Content-Length: 0\r\n"))
+    }
+
+    fn answer(&self, asked: &str, headers: &str) -> Result<Value> {
+        let body = self.get(asked, headers);
         let body = body.context(format!("admin HTTP at {} (--admin says where it is)", self.address))?;
         let answer: Value =
             serde_json::from_str(&body).context(format!("what {} answers is no JSON", self.address))?;
@@ -46,21 +63,21 @@ impl<'a> Admin<'a> {
         }
     }
 
-    fn get(&self, target: &str) -> std::io::Result<String> {
+    fn get(&self, asked: &str, headers: &str) -> std::io::Result<String> {
         let none = || std::io::Error::other("there is no such address");
         let address = self.address.to_socket_addrs()?.next().ok_or_else(none)?;
         let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
-        let Some(tls) = &self.tls else { return self.ask(stream, target) };
+        let Some(tls) = &self.tls else { return self.ask(stream, asked, headers) };
         let mut stream = tls.begin(stream)?;
         stream.handshake()?;
-        self.ask(stream, target)
+        self.ask(stream, asked, headers)
     }
 
-    fn ask(&self, mut stream: impl Read + Write, target: &str) -> std::io::Result<String> {
+    fn ask(&self, mut stream: impl Read + Write, asked: &str, headers: &str) -> std::io::Result<String> {
         let host = self.address;
-        write!(stream, "GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+        write!(stream, "{asked} HTTP/1.1\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n")?;
         stream.flush()?;
         let mut answer = String::new();
         stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
@@ -75,7 +92,7 @@ impl<'a> Admin<'a> {
 /// A path as a part of a query.
 fn encoded(path: &str) -> String {
     path.bytes().fold(String::new(), |mut out, byte| {
-        if byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte) {
+        if byte.is_ascii_alphanumeric() || b"/-_.,".contains(&byte) {
             out.push(char::from(byte));
         } else {
             // Writing to a string cannot fail.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::connection::Deadline;
 use super::{Admin, Unanswered, json_response, render};
 use crate::metrics::Figures;
-use crate::sites::SiteOrder;
+use crate::view::SiteOrder;
 use crate::view::{Mode, Moved, Question, SnapshotDone};
 use crate::words::NOT_SERVING;
 

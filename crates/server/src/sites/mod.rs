@@ -40,7 +40,6 @@ use crate::peers::stream::{self, Stream};
 use crate::peers::{PeerAddress, PeerTls};
 use link::{Say, SiteLink};
 use list::Site;
-pub use order::SiteOrder;
 
 /// How often it is looked at whether there has to be a connection.
 const TEND: Duration = Duration::from_millis(100);

@@ -13,7 +13,6 @@ mod partition;
 mod sites;
 mod unready;
 
-use crate::sites::SiteOrder;
 use stoa_tree::Identity;
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
@@ -23,7 +22,7 @@ pub use connection::{Connection, ConnectionSession};
 pub use counts::{Following, Quota, Service, Sizes, Watchers};
 pub use ensemble::{EnsembleStatus, LAG_ENTRIES_MAX, LinkStatus, MemberStatus, Mode, Timeline};
 pub use partition::{Partition, Subtree};
-pub use sites::{Holder, SiteView, SitesView, UnshippedView};
+pub use sites::{Holder, SiteOrder, SiteView, SitesView, UnshippedView};
 pub(crate) use unready::why_unready;
 
 /// A question to the thread that owns the partition, with the place where the answer goes.

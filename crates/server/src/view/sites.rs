@@ -1,5 +1,7 @@
 //! How a site stands among the others.
 
+use std::fmt;
+
 use stoa_core::SiteCounts;
 
 /// The site of a server, and the others, as that server knows them.
@@ -60,6 +62,34 @@ pub struct SiteView {
     pub acknowledged: Option<u64>,
     /// At the leader: what it has not acknowledged.
     pub unshipped: Option<UnshippedView>,
+}
+
+/// What an operator has done with sites.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SiteOrder {
+    /// The hub gives a site up.
+    Lose(String),
+    /// The site of the server that is asked is to be the hub, and some are given up with that.
+    Promote(Vec<String>),
+    /// The site of the server that is asked was given up: it gives up what it has and takes the hub's state.
+    Rejoin,
+    /// There is one more site: `NAME=HOST:PORT|...`.
+    Add(String),
+    /// A site that was given up, or has never come, is none of the list any more.
+    Remove(String),
+}
+
+impl fmt::Display for SiteOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lose(site) => write!(f, "{site} is given up"),
+            Self::Promote(lost) if lost.is_empty() => f.write_str("this site is to be the hub"),
+            Self::Promote(lost) => write!(f, "this site is to be the hub, without {}", lost.join(", ")),
+            Self::Rejoin => f.write_str("this site gives up what it has, and joins anew"),
+            Self::Add(site) => write!(f, "{site} is one of the sites"),
+            Self::Remove(site) => write!(f, "{site} is none of the sites"),
+        }
+    }
 }
 
 /// What another site has not acknowledged.

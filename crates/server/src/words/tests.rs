@@ -127,7 +127,7 @@ fn local_sessions_are_listed_by_themselves_where_there_may_be_some() {
 fn latency_before_the_first_request_is_zero() {
     struct Fresh;
     impl Source for Fresh {
-        fn order_sites(&mut self, _: &crate::sites::SiteOrder) -> Result<(), String> {
+        fn order_sites(&mut self, _: &crate::view::SiteOrder) -> Result<(), String> {
             Ok(())
         }
         fn stats(&self) -> Stats {

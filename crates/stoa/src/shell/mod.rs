@@ -57,6 +57,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl ShellArgs {
+    /// What is said first of who asks, as `SCHEME:PROOF`.
+    pub(crate) fn first_auth(&self) -> Option<&str> {
+        self.auth.first().map(String::as_str)
+    }
+
     /// How a client connects by them.
     pub(crate) fn options(&self) -> Result<Options> {
         let mut options = Options::new(&self.server)

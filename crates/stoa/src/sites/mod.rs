@@ -5,6 +5,7 @@
 //! any super user could, so it is that of all sites and outlives each server.
 
 mod edit;
+mod order;
 mod table;
 
 use std::io::{self, Write as _};
@@ -73,6 +74,34 @@ enum AboutSites {
         /// The znode
         path: String,
     },
+    /// Gives up a site that is lost for good: asked at the leader of the hub. What it held is the hub's, and what it has not shipped is lost
+    Lose {
+        /// The name of the site
+        site: String,
+    },
+    /// Has the site of the server that is asked be the hub: best where most is imported of the one before
+    Promote {
+        /// Sites that are lost, and given up with that. Every other one has to be there
+        #[arg(long, value_name = "SITE", value_delimiter = ',')]
+        lose: Vec<String>,
+    },
+    /// Has a site that was given up join anew: asked at its own leader
+    Rejoin {
+        /// Everything that it has done and the others do not know is discarded
+        #[arg(long, required = true)]
+        discard: bool,
+    },
+    /// Adds a site to the list, so that it can join: asked at the leader of the hub
+    Add {
+        /// Its name, and where its servers listen for other sites
+        #[arg(value_name = "NAME=HOST:PORT|HOST:PORT")]
+        site: String,
+    },
+    /// Takes a site from the list that has never come, or was given up: asked at the leader of the hub
+    Remove {
+        /// The name of the site
+        site: String,
+    },
     /// Whether tokens leave the hub for the sake of who asks
     Tokens {
         /// On or off
@@ -86,6 +115,11 @@ pub(crate) fn run(args: &SitesCommand) -> Result<()> {
     let line = match &args.what {
         None => return show(args, "sites", None, table::of),
         Some(AboutSites::Token { path }) => return show(args, "token", Some(path), table::of_token),
+        Some(AboutSites::Lose { site }) => return order::run(args, "sites_lose", ("site", site)),
+        Some(AboutSites::Promote { lose }) => return order::promote(args, lose),
+        Some(AboutSites::Rejoin { .. }) => return order::run(args, "sites_rejoin", ("site", "")),
+        Some(AboutSites::Add { site }) => return order::run(args, "sites_add", ("site", site)),
+        Some(AboutSites::Remove { site }) => return order::run(args, "sites_remove", ("site", site)),
         Some(AboutSites::Unpin { path }) => {
             change(args, |text| Ok(edit::without(text, path)))?;
             return say(&format!("nothing is said of {path} any more"));
