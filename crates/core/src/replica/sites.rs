@@ -177,7 +177,27 @@ impl Replica {
     /// At the hub: a snapshot of this position of the log is there.
     pub(super) fn snapshot_for_sites(&mut self, position: u64) {
         let joining = core::mem::take(&mut self.sites.joining);
-        self.sites.states.extend(joining.into_iter().map(|site| (site, position)));
+        let (known, unknown) = joining.into_iter().partition(|site| self.knows_site(*site));
+        self.sites.joining = unknown;
+        let known: BTreeSet<SiteId> = known;
+        self.sites.states.extend(known.into_iter().map(|site| (site, position)));
+    }
+
+    /// At the hub: whether it stands in the log that there is a site. That is so before it has the state and serves
+    /// anybody: else who comes from there with a session would be told that there is none.
+    fn knows_site(&self, site: SiteId) -> bool {
+        self.applied.partition.tree().streams().all_imported().any(|(known, _)| known == site)
+    }
+
+    /// At the hub: a site asks for the state.
+    fn site_joins(&mut self, site: SiteId) {
+        self.sites.joining.insert(site);
+        if self.knows_site(site) {
+            self.request_snapshot();
+        } else if self.prepares() {
+            let known = SiteItem::Import { from: site, position: 0, items: b"" };
+            self.applied.partition.propose_site_item(None, &known);
+        }
     }
 
     /// At the leader of a site that is to join: the next slice of the hub's state.
@@ -229,10 +249,7 @@ impl Replica {
     pub fn site_message(&mut self, from: SiteId, message: &Bytes, now: Now) -> Result<(), BadMessage> {
         self.at(now);
         match SiteMessage::decode(message)? {
-            SiteMessage::Join => {
-                self.sites.joining.insert(from);
-                self.request_snapshot();
-            }
+            SiteMessage::Join => self.site_joins(from),
             SiteMessage::Again { position } => {
                 self.sites.outgoing.entry(from).or_default().begins(position);
             }
@@ -420,7 +437,11 @@ impl Replica {
             self.apply_item(&item.expect("an entry that a leader made can be read"));
         }
         self.sites.is_importing = false;
-        self.applied.partition.tree_mut().streams_mut().set_imported(from, position);
+        let streams = self.applied.partition.tree_mut().streams_mut();
+        streams.set_imported(from, position.max(streams.imported(from)));
+        if self.sites.joining.contains(&from) {
+            self.request_snapshot();
+        }
         self.tell_imported();
     }
 
@@ -646,9 +667,8 @@ impl Replica {
         let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
         let home = tree.home_to_ask(session);
         // There may never have been such a site.
-        let is_there = |site: SiteId| {
-            site == hub || self.sites.outgoing.contains_key(&site) || tree.streams().imported(site) > 0
-        };
+        let is_there =
+            |site: SiteId| site == hub || self.sites.outgoing.contains_key(&site) || self.knows_site(site);
         let home = if own == hub && !is_there(home) { own } else { home };
         let is_busy =
             tree.streams().of_session(session).next().is_some() || self.sites.leaving.contains_key(&session);
