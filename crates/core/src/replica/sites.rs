@@ -18,7 +18,7 @@ use stoa_partition::{
     Asked, Item, Items, Link, Now, Outcome, SiteItem, export, note_in_streams, note_joining, ticket_of,
 };
 use stoa_sites::{Access, Decision, Kind, Next, Policy, SITES_MAX, Settings, Site, Sites, is_at_or_below};
-use stoa_timeline::{BadMessage, Origin};
+use stoa_timeline::{BadMessage, Lead, Origin};
 use stoa_tree::{Caller, CarriedOut, Options, SiteId, Ticket, TokenRefusal, Tree, Update, Waiting};
 use stoa_wire::{Acl, AclList, Create, CreateMode, ErrorCode, Opcode, READ_ACL, Reader, Request};
 
@@ -194,9 +194,19 @@ impl Replica {
         self.sites.joining.insert(site);
         if self.knows_site(site) {
             self.request_snapshot();
-        } else if self.prepares() {
-            let known = SiteItem::Import { from: site, position: 0, items: b"" };
-            self.applied.partition.propose_site_item(None, &known);
+        }
+        self.tend_sites();
+    }
+
+    /// At the hub: notes that there are those sites that ask for the state.
+    fn note_new_sites(&mut self) {
+        let joining = self.sites.joining.iter().copied();
+        let new: Vec<SiteId> = joining.filter(|site| !self.knows_site(*site)).collect();
+        for from in new {
+            if self.sites.importing.insert(from, 0).is_none() {
+                let known = SiteItem::Import { from, position: 0, items: b"" };
+                self.applied.partition.propose_site_item(None, &known);
+            }
         }
     }
 
@@ -363,7 +373,7 @@ impl Replica {
 
     /// Tells other sites what is here of their logs.
     fn tell_imported(&mut self) {
-        if !self.timeline.leads() {
+        if self.timeline.lead() != Lead::Active {
             return;
         }
         let streams = self.applied.partition.tree().streams();
@@ -470,7 +480,8 @@ impl Replica {
             }
             _ => ticket_of(item.origin),
         };
-        if !self.timeline.leads() {
+        // Who fails to hand over the lead goes on where it was.
+        if self.timeline.lead() != Lead::Active {
             return;
         }
         if let Some(ticket) = ticket {
@@ -589,6 +600,7 @@ impl Replica {
         if self.applied.partition.tree().own_site().is_none() || !self.prepares() {
             return;
         }
+        self.note_new_sites();
         // What the hub has sent here with its tokens comes before that these are wanted back: else two such requests could
         // take each other's away for ever.
         while let Some(ticket) = self.sites.broker.next() {

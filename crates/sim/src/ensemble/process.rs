@@ -203,6 +203,16 @@ pub(super) fn entry_at(stored: &Restored, position: u64) -> Option<&Entry> {
     stored.entries.get(usize::try_from(behind).ok()?)
 }
 
+/// Prints what a server has applied behind a position.
+fn tell_items(server: u8, from: u64, applied: u64, scene: &mut Scene<'_>) {
+    for position in from + 1..=applied {
+        for item in entry_at(scene.stored, position).into_iter().flat_map(items).flatten() {
+            let what = format_args!("server {server}, {position}: {item}");
+            scene.trace.detail(scene.now_us, "applied", what);
+        }
+    }
+}
+
 impl Process {
     /// A server that has just been started.
     pub(super) fn new(id: u8, alone: bool, threads: Vec<Thread>, log: LogThread, now: Now) -> Self {
@@ -629,6 +639,9 @@ impl Process {
         if scene.present.is_some() && history != scene.present {
             // It may still apply what it has of a lost ensemble, and shows that to nobody.
             return Ok(());
+        }
+        if self.is_of_site && scene.trace.is_printing() {
+            tell_items(id, from, applied, scene);
         }
         let Judges { history, timelines, .. } = &mut *scene.judges;
         if self.threads.len() > 1 || self.is_of_site {

@@ -111,15 +111,6 @@ impl Ledger {
         self.seen(path, stat, data)
     }
 
-    /// A deletion is.
-    pub(super) fn deleted(&mut self, path: &str, zxid: i64) {
-        self.writes += 1;
-        let newest = self.newest.entry(path.to_owned()).or_insert((0, -1));
-        if zxid > newest.0 {
-            *newest = (zxid, -1);
-        }
-    }
-
     /// A znode that nobody ever deletes is there.
     pub(super) fn stands(&mut self, path: &str) {
         self.firm.insert(path.to_owned());

@@ -241,6 +241,7 @@ impl SiteRun {
     /// another server lead.
     pub(super) fn strand(&mut self, at: usize, (server, life): (u8, u64), to: SiteId, why: &str) {
         self.counts.stranded += 1;
+        self.given_up += u64::from(self.is_healing);
         let leaf = if at == HUB_AT { usize::from(to) - 1 } else { at };
         let call = match at {
             HUB_AT => self.lines.of_hub(leaf, server, life),

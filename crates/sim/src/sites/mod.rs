@@ -82,8 +82,10 @@ pub struct SitesOutcome {
     pub joined: u64,
     /// Times that a site was told from the log's files what it had missed.
     pub backlogs: u64,
-    /// Sites of which a leader had not enough left in its log.
+    /// Times that a leader had not enough left in its log of what a site had missed.
     pub stranded: u64,
+    /// Runs that ended so: a site has to join anew, for which there is no way yet.
+    pub cut_short: u64,
     /// Requests that have gone to the hub.
     pub forwarded: u64,
     /// Tokens that were given.
@@ -96,7 +98,7 @@ pub struct SitesOutcome {
 
 summed! {
     SitesOutcome {
-        servers, answers, writes, events, travels, calls, cuts, breaks, downs, joined, backlogs, stranded, forwarded, grants,
+        servers, answers, writes, events, travels, calls, cuts, breaks, downs, joined, backlogs, stranded, cut_short, forwarded, grants,
         recalls, visits,
     }
     fingerprint: 0,
@@ -116,6 +118,7 @@ impl fmt::Display for SitesOutcome {
             (self.joined, "sites joined"),
             (self.backlogs, "backlogs read"),
             (self.stranded, "not in the log"),
+            (self.cut_short, "runs cut short by that"),
             (self.forwarded, "requests forwarded"),
             (self.grants, "tokens given"),
             (self.recalls, "recalled"),
@@ -146,6 +149,8 @@ pub struct SiteRun {
     /// Since when each site may come.
     comes_us: Vec<u64>,
     is_healing: bool,
+    /// So many times since all is healed nothing was left in a log of what a site has missed.
+    given_up: u64,
     /// What tokens are looked at.
     paths: Vec<String>,
     counts: SitesOutcome,
@@ -178,6 +183,7 @@ impl SiteRun {
             begun: BTreeMap::new(),
             comes_us,
             is_healing: false,
+            given_up: 0,
             paths: resident::paths(plan.clients),
             counts: SitesOutcome::default(),
         };

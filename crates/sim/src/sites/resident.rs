@@ -83,6 +83,8 @@ pub(super) struct Resident {
     owns: bool,
     /// All its reads are linearizable.
     is_strict: bool,
+    /// Its last sync was refused.
+    has_not_synced: bool,
     /// The last write of all is under way.
     last_xid: Option<i32>,
 }
@@ -101,6 +103,7 @@ impl Resident {
             told: 0,
             owns: false,
             is_strict,
+            has_not_synced: false,
             last_xid: None,
         }
     }
@@ -225,7 +228,8 @@ impl Resident {
         }
         *shown = (stat.mzxid, stat.version);
         if let Deed::Get { watch, is_newest } = plea.what {
-            if is_newest && stat.mzxid < plea.floor.zxid {
+            let has_not_synced = std::mem::take(&mut self.has_not_synced) && !self.is_strict;
+            if is_newest && !has_not_synced && stat.mzxid < plea.floor.zxid {
                 return wrong(format!("{path} is {stat:?}"));
             }
             if let Some(known) = self.watched.get(path).filter(|known| **known != stat.mzxid) {
@@ -269,7 +273,7 @@ impl Resident {
         self.wrote(plea, (&path, plea.floor), &stat)
     }
 
-    fn carried_out(&mut self, plea: &Plea, header: ReplyHeader, reader: &mut Reader<'_>) -> Checked {
+    fn carried_out(&mut self, plea: &Plea, reader: &mut Reader<'_>) -> Checked {
         match &plea.what {
             Deed::Create { flags } => self.created(plea, *flags, reader),
             Deed::Set { version } => {
@@ -278,10 +282,6 @@ impl Resident {
                     return wrong(format!("it becomes {stat:?}"));
                 }
                 self.wrote(plea, (&plea.path, plea.floor), &stat)
-            }
-            Deed::Delete => {
-                self.ledger.borrow_mut().deleted(&plea.path, header.zxid);
-                Ok(())
             }
             Deed::SetBoth(other, floor) => {
                 let results = MultiResults::decode(reader).map_err(unreadable)?;
@@ -310,7 +310,7 @@ impl Resident {
                 self.look(plea, &plea.path, &stat)?;
                 self.ledger.borrow_mut().seen(&plea.path, &stat, &data)
             }
-            Deed::Sync | Deed::Watches | Deed::Close => Ok(()),
+            Deed::Delete | Deed::Sync | Deed::Watches | Deed::Close => Ok(()),
         }
     }
 
@@ -320,6 +320,8 @@ impl Resident {
         let (has_seen, is_known) = (self.shown.contains_key(&plea.path), plea.floor.is_firm);
         let looks = matches!(plea.what, Deed::Get { .. });
         let is_newest = matches!(plea.what, Deed::Get { is_newest: true, .. });
+        self.has_not_synced |= plea.what == Deed::Sync;
+        let is_newest = is_newest && !std::mem::take(&mut self.has_not_synced);
         let asks = matches!(plea.what, Deed::Set { .. });
         if err == NO_NODE && is_firm && (has_seen && looks || is_known && (is_newest || asks)) {
             return wrong(format!("{} is there", plea.path));
@@ -431,7 +433,7 @@ impl Workload for Resident {
     ) -> Checked {
         self.ledger.borrow_mut().answers += 1;
         let checked = if header.err == 0 {
-            self.carried_out(&plea, header, reader)
+            self.carried_out(&plea, reader)
         } else {
             self.refused(caller, &plea, header.err)
         };
