@@ -15,7 +15,8 @@ fn sites_live_through_their_first_seeds() {
     // What the runs are for must occur in them.
     let SitesOutcome { travels, calls, cuts, breaks, downs, joined, backlogs, .. } = total;
     let SitesOutcome { forwarded, grants, recalls, visits, events, writes, .. } = total;
-    let counts = [travels, calls, cuts, breaks, joined, backlogs, forwarded, grants, recalls, visits, events, writes];
+    let counts =
+        [travels, calls, cuts, breaks, joined, backlogs, forwarded, grants, recalls, visits, events, writes];
     assert!(counts.iter().all(|count| *count > 50), "{total}");
     assert!(downs > 3 && total.servers.snapshots > 100 && total.servers.taken_over > 3, "{total}");
 }

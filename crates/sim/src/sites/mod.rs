@@ -272,10 +272,11 @@ impl SiteRun {
         for (server, life, what) in self.worlds[at].take_abroad() {
             match what {
                 Abroad::Message(to, message) => self.say(at, (server, life), to, Letter::Message(message)),
-                Abroad::State(to, position) => match self.worlds[at].snapshot_at(server, position) {
-                    Some(chunks) => self.say(at, (server, life), to, Letter::State(position, chunks)),
-                    None => {}
-                },
+                Abroad::State(to, position) => {
+                    if let Some(chunks) = self.worlds[at].snapshot_at(server, position) {
+                        self.say(at, (server, life), to, Letter::State(position, chunks));
+                    }
+                }
                 Abroad::Backlog(to, since, upto) => {
                     self.counts.backlogs += 1;
                     match self.worlds[at].read_log(server, (to, since, upto)) {
