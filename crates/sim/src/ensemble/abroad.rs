@@ -53,6 +53,8 @@ pub(crate) struct Envoy {
     pub(crate) life: u64,
     pub(crate) term: u64,
     pub(crate) leads: bool,
+    /// It is elected in its term. Who leads and is not has yet to take in that another term has come.
+    pub(crate) is_elected: bool,
 }
 
 /// So many entries that were read from the log come at a time.
@@ -145,7 +147,9 @@ impl World {
         let of = |(server, process): (u8, &Process)| {
             let core = process.first();
             let life = self.machines[&server].life;
-            Envoy { server, life, term: core.status().term, leads: core.leads() }
+            let status = core.status();
+            let is_elected = status.leader == Some(server);
+            Envoy { server, life, term: status.term, leads: core.leads(), is_elected }
         };
         self.running().map(of).collect()
     }

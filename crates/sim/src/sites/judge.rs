@@ -25,7 +25,8 @@ impl SiteRun {
         let world = &self.worlds[at];
         let envoys = world.envoys();
         let newest = envoys.iter().map(|envoy| envoy.term).max()?.max(world.newest_led());
-        let envoy = envoys.into_iter().find(|envoy| envoy.leads && envoy.term == newest)?;
+        let envoy =
+            envoys.into_iter().find(|envoy| envoy.leads && envoy.is_elected && envoy.term == newest)?;
         world.shard(envoy.server)
     }
 
