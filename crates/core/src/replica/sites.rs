@@ -198,6 +198,13 @@ impl Replica {
         self.tend_sites();
     }
 
+    /// At the hub: takes a snapshot for sites that wait for one. The one before may have failed.
+    pub(super) fn tend_joining(&mut self) {
+        if self.sites.joining.iter().any(|site| self.knows_site(*site)) && !self.is_snapshotting() {
+            self.request_snapshot();
+        }
+    }
+
     /// At the hub: notes that there are those sites that ask for the state.
     fn note_new_sites(&mut self) {
         let joining = self.sites.joining.iter().copied();

@@ -121,6 +121,19 @@ impl World {
         }
     }
 
+    /// Prints what another site says, where somebody reads along.
+    pub(crate) fn told_by(&mut self, from: SiteId, message: &Bytes) {
+        let numbers: Vec<u64> = message
+            .get(1..)
+            .unwrap_or_default()
+            .chunks_exact(8)
+            .take(2)
+            .map(|number| number.try_into().map_or(0, u64::from_le_bytes))
+            .collect();
+        let what = format_args!("by site {from}: {:?} {numbers:?}, {} bytes", message.first(), message.len());
+        self.trace.detail(self.now_us, "told", what);
+    }
+
     /// What servers have for other sites, and in which life.
     pub(crate) fn take_abroad(&mut self) -> Vec<(u8, u64, Abroad)> {
         std::mem::take(&mut self.abroad)

@@ -215,6 +215,7 @@ impl SiteRun {
         let (whom, now_us) = ((end.server, end.life), self.now_us);
         match letter {
             Letter::Message(message) => {
+                self.worlds[at].told_by(from, &message);
                 self.worlds[at].comes_from_abroad(now_us, whom, FromAbroad::Message(from, message));
             }
             Letter::Welcome => {
