@@ -30,11 +30,14 @@ fn a_run_of_sites_follows_from_its_seed() {
 }
 
 /// A leader that prepared what was asked before it knew that its site had joined; one that failed to hand over the lead
-/// and forgot what it was told meanwhile; and a hub that did not know a site that had joined, and denied its sessions.
+/// and forgot what it was told meanwhile; a hub that did not know a site that had joined, and denied its sessions; one
+/// that did not take the snapshot again that a site waited for; and one that told a site what was void in its log.
 #[test]
 fn what_went_wrong_once_between_sites_does_not_again() {
     live(41, Some("disks"), Some(3));
     live(6, Some("handover"), Some(3));
     live(21, Some("crashes"), Some(1));
     live(48, Some("crashes"), Some(1));
+    live(10_862, Some("travel"), Some(1));
+    live(11_068, Some("network"), Some(3));
 }
