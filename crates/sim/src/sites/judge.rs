@@ -74,14 +74,19 @@ impl SiteRun {
         Ok(())
     }
 
-    /// A client was told that its session has expired: so it is not there any more at its home.
+    /// A client was told that its session has expired: so it is not there any more at its home. The leader there may
+    /// be the last to apply that.
     fn has_expired(&self, told_at: usize, session: i64) -> Checked {
-        for at in 0..self.worlds.len() {
-            let Some(tree) = self.first_of(at).map(|shard| shard.tree()) else { continue };
-            let is_home = tree.own_site() == Some(tree.home_of(session));
+        for (at, world) in self.worlds.iter().enumerate() {
+            let is_there = |shard: &Shard| {
+                let tree = shard.tree();
+                tree.own_site() == Some(tree.home_of(session)) && tree.session(session).is_some()
+            };
             // One that stands alone says so when it has proposed the end.
             let may_end = self.plan.life.servers == 1 && at == told_at;
-            if is_home && tree.session(session).is_some() && !may_end {
+            let servers = world.envoys();
+            let mut shards = servers.iter().filter_map(|envoy| world.shard(envoy.server));
+            if !servers.is_empty() && shards.all(is_there) && !may_end {
                 return wrong(format!(
                     "at site {} a client was told that session {session:#x} has expired, and it is at site {}",
                     told_at + 1,
