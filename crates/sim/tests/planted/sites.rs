@@ -43,7 +43,7 @@ alarms! {
     a_sync_that_asks_the_hub_only_is_found: SyncAsksTheHub in "default",
     a_session_that_leaves_what_it_has_asked_is_found: SessionLeavesWhatItAsked in "travel",
     a_pzxid_that_is_not_the_largest_is_found: PzxidIsTheLast in "default",
-    a_check_without_a_token_is_found: CheckNeedsNoToken in "default",
+    a_check_without_a_token_is_found: CheckNeedsNoToken in "away",
     a_number_without_a_token_is_found: SequentialNeedsNoToken in "default",
     a_holder_until_the_end_is_applied_is_found: HeldUntilApplied in "default",
     a_snapshot_without_marks_is_found: SnapshotWithoutMarks in "away",
