@@ -10,7 +10,7 @@ use stoa_group::{Config, Group, Mark, Members, Output, Restored};
 use stoa_wire::request::encode;
 use stoa_wire::{
     ConnectRequest, ConnectResponse, MultiHeader, MultiResults, OPEN_ACL, Opcode, ReplyHeader, RequestHeader,
-    SideHello, Stat, ask_direct, begin_frame, end_frame,
+    SideHello, Stat, ask_direct, begin_frame, end_frame, put,
 };
 
 fn main() -> io::Result<()> {
@@ -25,6 +25,8 @@ fn main() -> io::Result<()> {
     write("multi", requests())?;
     write("client", conversations())?;
     write("peer", members())?;
+    write("site", between_sites())?;
+    write("site_hello", greetings())?;
     write("group", groups())?;
     write("records", records())?;
     write("folder", edits())?;
@@ -296,6 +298,52 @@ fn members() -> Vec<(&'static str, Vec<u8>)> {
         told
     };
     vec![("leads", told(1)), ("follows", told(2))]
+}
+
+/// What the hub hears of another site, and what that hears of the hub, with a client of each.
+fn between_sites() -> Vec<(&'static str, Vec<u8>)> {
+    let told = |to: u8| {
+        let (mut sites, mut told) = (stoa_fuzz::sites(), vec![to - 1]);
+        let requests = [
+            stoa_fuzz::hello(),
+            request(1, Opcode::Create, &create("/k", 0)),
+            request(2, Opcode::Create, &create("/k/l", 1)),
+        ];
+        for bytes in requests {
+            for (id, site) in (1..).zip(&mut sites) {
+                if id == to {
+                    said(&mut told, 200, &bytes);
+                }
+                site.from_client(0, &bytes);
+            }
+            while stoa_fuzz::talk(&mut sites, &mut |hears, message| {
+                if hears == to {
+                    said(&mut told, 0, message);
+                }
+            }) {}
+        }
+        told
+    };
+    vec![("hub", told(stoa_fuzz::HUB)), ("leaf", told(stoa_fuzz::LEAF))]
+}
+
+/// What leaders of two sites say first.
+fn greetings() -> Vec<(&'static str, Vec<u8>)> {
+    let mut hello = Vec::new();
+    put::str(&mut hello, "stoa sites");
+    put::i32(&mut hello, 1);
+    put::str(&mut hello, "frankfurt");
+    put::i64(&mut hello, 7);
+    put::bool(&mut hello, true);
+    put::i64(&mut hello, 40);
+    put::i64(&mut hello, 3);
+    put::str(&mut hello, "stoa 1");
+    let mut welcome = Vec::new();
+    put::i32(&mut welcome, 2);
+    put::i32(&mut welcome, 1);
+    put::i64(&mut welcome, 9);
+    put::str(&mut welcome, "stoa 1");
+    vec![("hello", hello), ("welcome", welcome)]
 }
 
 /// What the first of three members of a group is told, and what it stored.

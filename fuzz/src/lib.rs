@@ -16,7 +16,7 @@ pub use disk::{EDIT, Image, folder, records};
 pub use group::group;
 pub use keys::key_store;
 pub use sasl::{jaas, sasl};
-pub use server::{Member, client, hello, peer};
+pub use server::{HUB, LEAF, Member, client, hello, peer, site, sites, talk};
 pub use text::{configuration, extension, toml, zoo_cfg};
 pub use tree::{multi, snapshot, snapshots};
 pub use wire::{frames, handshake};

@@ -1,7 +1,11 @@
 //! Whole servers: one that stands alone and its clients, and a member of an ensemble with what the others say.
 
 use crate::Input;
-use stoa_core::{Config, ConnectionId, Now, Output, PeerOutput, Reaping, Recovered, Shard};
+use bytes::Bytes;
+use stoa_core::{
+    Config, ConnectionId, Items, Now, Outcome, Output, PeerOutput, Reaping, Recovered, Shard, SiteId,
+    SnapshotOutput,
+};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{ConnectRequest, begin_frame, end_frame, next_frame};
 
@@ -23,9 +27,20 @@ impl Member {
     /// When the server does not take up an empty disk.
     #[must_use]
     pub fn new(id: u8, voters: &[u8]) -> Self {
+        Self::with(id, voters, false)
+    }
+
+    /// The only server of a site, which has nothing.
+    #[must_use]
+    pub fn of_site(id: u8) -> Self {
+        Self::with(id, &[id], true)
+    }
+
+    fn with(id: u8, voters: &[u8], is_of_site: bool) -> Self {
         let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let config = Config {
             server_id: id,
+            is_of_site,
             tick_ms: 100,
             session_timeout_min_ms: 500,
             heartbeat_ms: 20,
@@ -205,6 +220,110 @@ pub fn peer(data: &[u8]) {
             met => member.server.peer_connected(2 + met % 2, member.now),
         }
         member.settle();
+    }
+    assert_eq!(member.server.tree().digest(), member.server.tree().recomputed_digest());
+}
+
+/// The hub of two sites, and the other one.
+pub const HUB: SiteId = 1;
+pub const LEAF: SiteId = 2;
+
+/// Two sites that are connected, each a server: the hub and one that has joined it.
+///
+/// # Panics
+/// When they do not understand each other.
+#[must_use]
+pub fn sites() -> [Member; 2] {
+    let mut sites = [Member::of_site(HUB), Member::of_site(LEAF)];
+    let now = sites[0].now;
+    sites[0].server.begin_sites(HUB, "the sites", now).expect("it leads");
+    sites.iter_mut().for_each(Member::settle);
+    sites[0].server.site_connected(LEAF, now);
+    sites[1].server.site_connected(HUB, now);
+    while talk(&mut sites, &mut |_, _| ()) {}
+    assert!(sites[1].server.has_joined());
+    sites
+}
+
+/// Carries what each has for the other one; `hears` is told it, with who hears it. Returns whether there was anything.
+pub fn talk(sites: &mut [Member; 2], hears: &mut impl FnMut(SiteId, &Bytes)) -> bool {
+    let mut slices: Vec<Vec<u8>> = Vec::new();
+    let mut has_talked = false;
+    for from in 0..2 {
+        sites[from].settle();
+        while let Some(piece) = sites[from].server.poll_snapshot() {
+            match piece {
+                SnapshotOutput::Begin { .. } => slices.clear(),
+                SnapshotOutput::Slice { bytes, .. } => {
+                    slices.push(bytes);
+                    sites[from].server.snapshot_taken();
+                }
+                SnapshotOutput::End { number } => sites[from].server.snapshot_finished(number, true),
+                SnapshotOutput::Abort { number } => sites[from].server.snapshot_finished(number, false),
+            }
+            has_talked = true;
+        }
+        while let Some((to, position)) = sites[from].server.poll_site_state() {
+            let (other, now) = (&mut sites[1 - from].server, sites[from].now);
+            slices.iter().enumerate().for_each(|(at, slice)| other.site_state(at == 0, slice, now));
+            other.site_state_ended(to, HUB, position, now);
+            has_talked = true;
+        }
+        while let Some((to, message)) = sites[from].server.poll_site() {
+            hears(to, &message);
+            let now = sites[from].now;
+            let heard = sites[1 - from].server.site_message(from as SiteId + 1, &message, now);
+            heard.expect("they understand each other");
+            has_talked = true;
+        }
+        sites[1 - from].settle();
+    }
+    has_talked
+}
+
+/// Whether a message has what another site has done. That is believed, as what an elected leader has; and so is where
+/// its log is. What it asks for is not.
+fn has_updates(message: &[u8]) -> bool {
+    let Some(mut entries) = message.strip_prefix(&[1]).and_then(|rest| rest.get(16..)) else { return false };
+    while entries.len() > 12 {
+        let mut input = Input(&entries[8..]);
+        let len = input.number();
+        let items = input.bytes(len);
+        if Items::imported(items).flatten().any(|item| !matches!(item.outcome, Outcome::Site(_))) {
+            return true;
+        }
+        entries = &entries[12 + items.len()..];
+    }
+    false
+}
+
+/// What the leader of another site says, to the hub or to a site that has joined it, in pieces; and time, a client, and
+/// connections that end.
+pub fn site(data: &[u8]) {
+    let mut input = Input(data);
+    let [hub, leaf] = sites();
+    let (mut member, from) = if input.byte() % 2 == 0 { (hub, LEAF) } else { (leaf, HUB) };
+    while !input.is_empty() {
+        match input.byte() {
+            0..=127 => {
+                let message = Bytes::copy_from_slice(input.piece());
+                if !has_updates(&message) {
+                    let _ = member.server.site_message(from, &message, member.now);
+                }
+            }
+            ms @ 128..=199 => member.pass(u64::from(ms - 127)),
+            how @ 200..=220 => {
+                let piece = input.piece();
+                member.from_client(usize::from(how % 2), piece);
+            }
+            221..=230 => member.server.site_lost(from),
+            _ => member.server.site_connected(from, member.now),
+        }
+        member.settle();
+        while member.server.poll_site().is_some() {}
+        while let Some((to, since, _)) = member.server.poll_site_backlog() {
+            member.server.site_backlog(to, since, &[], member.now);
+        }
     }
     assert_eq!(member.server.tree().digest(), member.server.tree().recomputed_digest());
 }

@@ -196,6 +196,7 @@ fn simulations(report: &mut Report, of_one_server: u64, of_ensembles: u64) {
     report.step("ensemble simulation", || suites::simulation("ensemble", of_ensembles));
     report.step("partitions simulation", || suites::simulation("partitions", of_ensembles));
     report.step("recipes simulation", || suites::simulation("recipes", of_ensembles));
+    report.step("sites simulation", || suites::simulation("sites", of_ensembles));
 }
 
 fn everything(report: &mut Report) {

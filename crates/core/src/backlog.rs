@@ -71,9 +71,14 @@ impl Backlog {
         let Store { vote, snapshot, entries, .. } =
             Store::decode(record).map_err(|_| BadBacklog::Unreadable)?;
         if let Some(mark) = snapshot {
-            // The state came from elsewhere: everything up to there is committed, and what is not here never was.
-            self.committed = self.committed.max(mark.position);
+            // The state came from elsewhere, and everything up to there is committed. What is held need not be that: it
+            // may be void since another one leads. It is if the last of it is.
+            let last = mark.position.checked_sub(self.next).and_then(|at| usize::try_from(at).ok());
+            if last.and_then(|at| self.held.get(at)).is_some_and(|held| held.term == mark.term) {
+                self.committed = self.committed.max(mark.position);
+            }
             self.give(out);
+            self.committed = self.committed.max(mark.position);
             if mark.position >= self.next && self.next <= self.upto {
                 return Err(BadBacklog::Missing(self.next));
             }
@@ -172,6 +177,20 @@ mod tests {
         assert_eq!(positions(2, 5), [of(3, 2), of(5, 2)]);
         assert_eq!(positions(4, 4), []);
         assert_eq!(read(2, 7, &records), Err(BadBacklog::Missing(7)));
+    }
+
+    #[test]
+    fn what_was_void_before_a_state_came_is_missing() {
+        let taken = |term| {
+            let mark = Mark { position: 3, term, ..Mark::default() };
+            Store { snapshot: Some(mark.into()), ..Store::default() }.encode().join()
+        };
+        let stored = record(vec![entry(1, 1), entry(2, 1), entry(3, 1)], 1);
+        let behind = record(vec![entry(4, 2)], 4);
+        // Others had something else at 2 and 3 by then, or they had the same.
+        let records = [stored.clone(), taken(2), behind.clone()];
+        assert_eq!(read(0, 4, &records), Err(BadBacklog::Missing(2)));
+        assert_eq!(read(0, 4, &[stored, taken(1), behind]).unwrap().len(), 4);
     }
 
     #[test]

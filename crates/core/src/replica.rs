@@ -258,6 +258,7 @@ impl Replica {
         }
         self.end_silent_sessions();
         if self.prepares() {
+            self.tend_joining();
             if self.leader.reap_at_us <= now.mono_us {
                 self.leader.reap_at_us = now.mono_us + u64::from(self.config.reaping.interval_ms) * 1000;
                 self.reap();

@@ -397,7 +397,8 @@ fn apply_items(state: &mut State, entry: &[u8]) -> Result<u64, stoa_tree::Corrup
                     updates += apply_item(state, &imported, true)?;
                 }
             }
-            state.tree.streams_mut().set_imported(from, position);
+            let streams = state.tree.streams_mut();
+            streams.set_imported(from, position.max(streams.imported(from)));
         } else {
             updates += apply_item(state, &item, false)?;
         }

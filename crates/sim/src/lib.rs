@@ -2,7 +2,7 @@
 //!
 //! A [`World`](ensemble::World) is one run: everything in it follows from one seed, so a run that fails can be lived
 //! through again. What is asked of it, and who judges what it comes to, is [`standalone`]'s, [`ensemble`]'s,
-//! [`partitions`]' or [`recipes`]'.
+//! [`partitions`]', [`recipes`]' or [`sites`]'.
 
 #[macro_use]
 mod summed;
@@ -14,5 +14,6 @@ pub mod partitions;
 pub mod recipes;
 mod recover;
 mod rng;
+pub mod sites;
 pub mod standalone;
 mod trace;

@@ -10,6 +10,7 @@ use std::time::Instant;
 use stoa_sim::ensemble::{self, Failure, Outcome};
 use stoa_sim::partitions;
 use stoa_sim::recipes;
+use stoa_sim::sites;
 use stoa_sim::standalone::{self, Profile};
 
 /// Exit code when the server panicked.
@@ -47,6 +48,8 @@ enum Command {
     Recipes(Recipes),
     /// Run many seeds of an ensemble: several servers, and a network between them.
     Ensemble(Ensembles),
+    /// Run many seeds of several sites, each an ensemble.
+    Sites(Sites),
 }
 
 /// Which seeds.
@@ -137,6 +140,18 @@ struct Ensembles {
     servers: Option<usize>,
 }
 
+#[derive(Args)]
+struct Sites {
+    #[command(flatten)]
+    lives: Lives,
+    /// As many sites, from 2 to 5; otherwise the seeds decide.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(2..=5))]
+    sites: Option<u8>,
+    /// As many servers of each, 1 or 3; otherwise the seeds decide.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=5))]
+    servers: Option<u8>,
+}
+
 thread_local! {
     /// The command that repeats the run at hand, for the message of a panic.
     static AT_HAND: RefCell<String> = const { RefCell::new(String::new()) };
@@ -162,6 +177,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Command::Ensemble(asked) => asked.run(),
+        Command::Sites(asked) => asked.run(),
     }
 }
 
@@ -224,6 +240,17 @@ impl Ensembles {
                 "stoa-sim ensemble --seeds 1 --from {seed} --servers {servers} --kind {name} --trace"
             ));
             Some((format!("{seed} ({name})"), ensemble::World::new(seed, settings, self.lives.trace).run()))
+        })
+    }
+}
+
+impl Sites {
+    fn run(&self) -> ExitCode {
+        let (sites, servers) = (self.sites.map(usize::from), self.servers.map(usize::from));
+        self.lives.seeds.each("crates/sim/src/sites/plan.rs", |seed| {
+            let plan = sites::SitePlan::of(seed, self.lives.kind.as_deref(), sites, servers)?;
+            AT_HAND.set(format!("stoa-sim sites --seeds 1 --from {seed} {plan} --trace"));
+            Some((format!("{seed} ({plan})"), sites::SiteRun::new(seed, &plan, self.lives.trace).run()))
         })
     }
 }

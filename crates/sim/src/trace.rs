@@ -8,12 +8,19 @@ use std::io::{self, Write};
 pub(crate) struct Trace {
     hash: u64,
     printing: bool,
+    /// Whose events these are, where there are several sites.
+    site: Option<u8>,
 }
 
 impl Trace {
     /// Prints each event if `printing`.
     pub(crate) fn new(printing: bool) -> Self {
-        Self { hash: 0xcbf2_9ce4_8422_2325, printing }
+        Self { hash: 0xcbf2_9ce4_8422_2325, printing, site: None }
+    }
+
+    /// They are a site's.
+    pub(crate) fn is_of(&mut self, site: u8) {
+        self.site = Some(site);
     }
 
     /// Takes bytes into the fingerprint: equal runs have equal fingerprints.
@@ -47,7 +54,9 @@ impl Trace {
     /// Prints what is not part of the fingerprint.
     pub(crate) fn detail(&mut self, now_us: u64, who: &str, what: fmt::Arguments<'_>) {
         if self.printing {
-            let written = writeln!(io::stdout(), "{:>12.3} ms  {who:<12} {what}", now_us as f64 / 1000.0);
+            let site = self.site.map(|site| format!("site {site}  ")).unwrap_or_default();
+            let at_ms = now_us as f64 / 1000.0;
+            let written = writeln!(io::stdout(), "{at_ms:>12.3} ms  {site}{who:<12} {what}");
             // Whoever read along has seen enough.
             self.printing = written.is_ok();
         }

@@ -275,7 +275,7 @@ mod tests {
             ("is =", "iss =", "lacks `is`"),
             ("find =", "finds =", "lacks `find`"),
             ("file =", "of = \"x\"\nfile =", "`of` is not known here"),
-            ("crates/core/src", "crates/tree/src", "is not copied"),
+            ("crates/core/src", "crates/storage/src", "is not copied"),
             ("[Good", "[good", "a bug's name"),
             ("'''\nbecomes", "''\nbecomes", ""),
         ] {

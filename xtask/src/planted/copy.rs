@@ -9,35 +9,42 @@ use super::bugs::{self, Bug};
 use crate::workspace;
 
 /// Where bugs can be.
-pub(super) const SOURCES: [&str; 6] = [
+pub(super) const SOURCES: [&str; 7] = [
     "crates/client/src/",
     "crates/core/src/",
     "crates/front/src/",
     "crates/group/src/",
     "crates/partition/src/",
     "crates/timeline/src/",
+    "crates/tree/src/",
 ];
 
 /// What is copied, files and folders. All else that these crates depend on is used where it is.
-const COPIED: [&str; 18] = [
+const COPIED: [&str; 24] = [
     "crates/check/Cargo.toml",
     "crates/check/src",
     "crates/client/Cargo.toml",
     "crates/client/src",
     "crates/core/Cargo.toml",
     "crates/core/src",
+    "crates/extension/Cargo.toml",
+    "crates/extension/src",
     "crates/front/Cargo.toml",
     "crates/front/src",
     "crates/group/Cargo.toml",
     "crates/group/src",
     "crates/partition/Cargo.toml",
     "crates/partition/src",
+    "crates/placement/Cargo.toml",
+    "crates/placement/src",
     "crates/sim/Cargo.toml",
     "crates/sim/src",
     "crates/sim/tests/histories",
     "crates/sim/tests/planted",
     "crates/timeline/Cargo.toml",
     "crates/timeline/src",
+    "crates/tree/Cargo.toml",
+    "crates/tree/src",
 ];
 
 /// The crate that says which bug is planted; its manifest inherits what those of the others do.

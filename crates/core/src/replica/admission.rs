@@ -43,6 +43,8 @@ enum Until {
     SessionIsTold,
     /// What its session has registered or acknowledged is applied.
     ProgramsAreApplied,
+    /// This server knows that its site has joined the others.
+    HasJoined,
 }
 
 impl Replica {
@@ -104,6 +106,10 @@ impl Replica {
     fn judge(&mut self, origin: Option<Origin>, asked: &Asked<'_>) -> Judgement {
         if self.is_busy() {
             return Judgement::Wait(Until::Coordinated);
+        }
+        // A contact server may have applied that before the leader: it would be prepared as if there were no sites.
+        if !self.has_joined() {
+            return Judgement::Wait(Until::HasJoined);
         }
         match origin.map_or(Known::Yes, |origin| self.knows(origin, asked)) {
             Known::NotYet => return Judgement::Wait(Until::SessionIsTold),

@@ -235,9 +235,6 @@ impl Replica {
             self.sites.settled.remove(&site);
         }
         self.sites.returning = SiteSet::default();
-        if !self.sites.joining.is_empty() {
-            self.request_snapshot();
-        }
         if self.timeline.leads() {
             self.resume_site();
         }

@@ -20,7 +20,7 @@ use stoa_partition::{
     Asked, Item, Items, Link, Now, Outcome, SiteItem, export, is_heeded, note_in_streams, note_joining,
     ticket_of,
 };
-use stoa_timeline::{BadMessage, Origin};
+use stoa_timeline::{BadMessage, Lead, Origin};
 use stoa_tree::{
     Caller, CarriedOut, Options, SiteId, SiteSet, SiteStanding, Ticket, TokenRefusal, Tree, Update, Waiting,
 };
@@ -172,9 +172,49 @@ impl Replica {
 
     /// At the hub: a snapshot of this position of the log is there.
     pub(super) fn snapshot_for_sites(&mut self, position: u64) {
+        let joining = core::mem::take(&mut self.sites.joining);
+        let (known, unknown) = joining.into_iter().partition(|site| self.knows_site(*site));
+        self.sites.joining = unknown;
+        let known: BTreeSet<SiteId> = known;
+        self.sites.states.extend(known.into_iter().map(|site| (site, position)));
+    }
+
+    /// At the hub: whether it stands in the log that there is a site. That is so before it has the state and serves
+    /// anybody: else who comes from there with a session would be told that there is none.
+    fn knows_site(&self, site: SiteId) -> bool {
         let tree = self.applied.partition.tree();
-        let joining: Vec<SiteId> = self.sites.joining.extract_if(.., |site| !tree.is_lost(*site)).collect();
-        self.sites.states.extend(joining.into_iter().map(|site| (site, position)));
+        !tree.is_lost(site) && tree.streams().all_imported().any(|(known, _)| known == site)
+    }
+
+    /// At the hub: a site asks for the state.
+    fn site_joins(&mut self, site: SiteId) {
+        self.sites.joining.insert(site);
+        if self.knows_site(site) {
+            self.request_snapshot();
+        }
+        self.tend_sites();
+    }
+
+    /// At the hub: takes a snapshot for sites that wait for one. The one before may have failed.
+    pub(super) fn tend_joining(&mut self) {
+        if self.sites.joining.iter().any(|site| self.knows_site(*site)) && !self.is_snapshotting() {
+            self.request_snapshot();
+        }
+    }
+
+    /// At the hub: notes that there are those sites that ask for the state; of one that was given up, when it is there
+    /// again.
+    fn note_new_sites(&mut self) {
+        let tree = self.applied.partition.tree();
+        let joining = self.sites.joining.iter().copied();
+        let new: Vec<SiteId> =
+            joining.filter(|site| !self.knows_site(*site) && !tree.is_lost(*site)).collect();
+        for from in new {
+            if self.sites.importing.insert(from, 0).is_none() {
+                let known = SiteItem::Import { from, position: 0, items: b"" };
+                self.applied.partition.propose_site_item(None, &known);
+            }
+        }
     }
 
     /// At the leader of a site that is to join: the next slice of the hub's state.
@@ -230,13 +270,7 @@ impl Replica {
     pub fn site_message(&mut self, from: SiteId, message: &Bytes, now: Now) -> Result<(), BadMessage> {
         self.at(now);
         match SiteMessage::decode(message)? {
-            SiteMessage::Join => {
-                self.sites.joining.insert(from);
-                self.let_return();
-                if !self.applied.partition.tree().is_lost(from) {
-                    self.request_snapshot();
-                }
-            }
+            SiteMessage::Join => self.site_joins(from),
             SiteMessage::Missing { has } => self.begin_behind(from, &has),
             SiteMessage::Again { position } => {
                 self.sites.outgoing.entry(from).or_default().begins(position);
@@ -374,7 +408,7 @@ impl Replica {
 
     /// Tells other sites what is here of their logs.
     fn tell_imported(&mut self) {
-        if !self.timeline.leads() {
+        if self.timeline.lead() != Lead::Active {
             return;
         }
         let streams = self.applied.partition.tree().streams();
@@ -487,7 +521,11 @@ impl Replica {
         }
         self.note_local_writes(from, writes);
         self.sites.is_importing = false;
-        self.applied.partition.tree_mut().streams_mut().set_imported(from, position);
+        let streams = self.applied.partition.tree_mut().streams_mut();
+        streams.set_imported(from, position.max(streams.imported(from)));
+        if self.sites.joining.contains(&from) {
+            self.request_snapshot();
+        }
         self.tell_imported();
     }
 
@@ -516,7 +554,8 @@ impl Replica {
             }
             _ => ticket_of(item.origin),
         };
-        if !self.timeline.leads() {
+        // Who fails to hand over the lead goes on where it was.
+        if self.timeline.lead() != Lead::Active {
             return;
         }
         if let Some(ticket) = ticket {
@@ -654,6 +693,7 @@ impl Replica {
             return self.begin_reign();
         }
         self.let_return();
+        self.note_new_sites();
         // What the hub has sent here with its tokens comes before that these are wanted back: else two such requests could
         // take each other's away for ever.
         while let Some(ticket) = self.sites.broker.next() {
@@ -733,9 +773,8 @@ impl Replica {
         let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
         let home = tree.home_to_ask(session);
         // There may never have been such a site.
-        let is_there = |site: SiteId| {
-            site == hub || self.sites.outgoing.contains_key(&site) || tree.streams().imported(site) > 0
-        };
+        let is_there =
+            |site: SiteId| site == hub || self.sites.outgoing.contains_key(&site) || self.knows_site(site);
         let home = if own == hub && !is_there(home) { own } else { home };
         let is_busy =
             tree.streams().of_session(session).next().is_some() || self.sites.leaving.contains_key(&session);

@@ -514,7 +514,7 @@ impl Run {
         }
         self.world.settle();
         let hub = self.world.hub;
-        let (dead, tree) = (&self.world.dead, self.world.tree(hub));
+        let dead = &self.world.dead;
         assert!(
             dead.is_empty() && self.is_settled(),
             "{dead:?} do not come back to {hub}: {:?}",

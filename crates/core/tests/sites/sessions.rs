@@ -143,3 +143,27 @@ fn who_comes_from_another_site_is_told_of_everything_that_it_watches() {
     let frames = world.take(client);
     assert_eq!(frames.iter().map(|frame| frame.xid).collect::<Vec<_>>(), [-1, -8]);
 }
+
+#[test]
+fn the_hub_knows_a_site_before_that_serves_anybody() {
+    let mut world = World::new(2);
+    // It has made a session, of which the hub has not heard, and which is not connected when the hub starts again.
+    world.cut.insert((2, HUB));
+    let (_, opened) = world.open_with(2, 0, &[0; 16]);
+    let (session, password) = (opened.session_id, opened.password.to_vec());
+    world.restart(HUB);
+    world.site(HUB).server.site_lost(2);
+    let peer: SocketAddr = "127.0.0.1:4000".parse().unwrap();
+    let now = world.now;
+    let client = (HUB, world.site(HUB).server.connect(peer, now).unwrap());
+    world.send(client, &opening(session, &password));
+    world.settle();
+    assert!(world.take_bytes(client).is_empty(), "it is not known yet what has become of it");
+    world.cut.clear();
+    world.connect_sites(2);
+    world.settle();
+    let bytes = world.take_bytes(client);
+    let (payload, _) = next_frame(&bytes, 1000).unwrap().unwrap();
+    assert_eq!(ConnectResponse::decode(payload).unwrap().session_id, session);
+    world.check_equal();
+}

@@ -170,6 +170,20 @@ fn site(reader: &mut Reader<'_>) -> Option<SiteId> {
     SiteId::try_from(reader.i32().ok()?).ok().filter(|site| *site <= SITE_MAX)
 }
 
+/// Reads bytes as what a leader of a site says first, and as what it is told: what can be read comes back when it is
+/// written. For a fuzzer.
+///
+/// # Panics
+/// When it does not.
+pub fn check_site_greeting(bytes: &[u8]) {
+    if let Ok(hello) = SiteHello::decode(bytes) {
+        assert_eq!(SiteHello::decode(&hello.encode()), Ok(hello));
+    }
+    if let Some(welcome) = Welcome::decode(bytes) {
+        assert_eq!(Welcome::decode(&welcome.encode()), Some(welcome));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

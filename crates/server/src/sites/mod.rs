@@ -38,6 +38,7 @@ use crate::listen::{self, Bound, Listener};
 use crate::peers::frame::{self, FrameKind};
 use crate::peers::stream::{self, Stream};
 use crate::peers::{PeerAddress, PeerTls};
+pub use hello::check_site_greeting;
 use link::{Say, SiteLink};
 use list::Site;
 

@@ -156,7 +156,7 @@ impl World {
     }
 
     /// What must happen in the end does not.
-    fn stuck(&mut self, what: impl Into<String>) -> Result<(), Failure> {
+    pub(crate) fn stuck(&mut self, what: impl Into<String>) -> Result<(), Failure> {
         for (id, machine) in &self.machines {
             let threads = machine.process.iter().flat_map(|process| &process.threads);
             let standing: Vec<_> = threads.map(|thread| thread.core.status()).collect();
@@ -190,11 +190,11 @@ impl World {
         }
     }
 
-    pub(super) fn ids(&self) -> Vec<u8> {
+    pub(crate) fn ids(&self) -> Vec<u8> {
         self.machines.keys().copied().collect()
     }
 
-    fn heal(&mut self) {
+    pub(super) fn heal(&mut self) {
         self.healing = true;
         self.falls += 1;
         self.note("heal", format_args!("nothing goes wrong any more"));
@@ -275,7 +275,7 @@ impl World {
         for (id, process) in self.running() {
             for (of, thread) in process.threads.iter().enumerate() {
                 let (applied, tree) = (thread.core.applied(), thread.core.tree());
-                if process.threads.len() == 1 && self.judges.checker.is_none() {
+                if !self.has_timelines() && self.judges.checker.is_none() {
                     history.compare(id, applied, tree)?;
                     history.compare_order(id, applied, tree)?;
                 }
@@ -290,12 +290,12 @@ impl World {
     }
 
     /// Whether all members run, and have applied all that is committed.
-    fn have_all_caught_up(&self) -> bool {
+    pub(crate) fn have_all_caught_up(&self) -> bool {
         let Judges { history, timelines, .. } = &self.judges;
         self.roster().ids().all(|id| {
             let Some(process) = &self.machines[&id].process else { return false };
             let mut threads = (0..).zip(&process.threads).map(|(of, thread)| (of, &thread.core));
-            if self.partitions() == 1 {
+            if !self.has_timelines() {
                 return process.first().applied() >= history.position();
             }
             threads.all(|(of, core)| {
@@ -327,7 +327,7 @@ impl World {
         self.partition_of(one, self.partition_of(one, 0).placement().of(path)).tree()
     }
 
-    fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         let Judges { history, checker, .. } = &self.judges;
         let placed = self.running().map(|(_, process)| process.first().placement().version());
         let mut outcome = Outcome {

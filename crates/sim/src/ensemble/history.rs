@@ -276,6 +276,11 @@ impl History {
         wrong(format!("servers {first} and {server} both lead term {term}"))
     }
 
+    /// The newest term that had a leader.
+    pub(super) fn newest_led(&self) -> u64 {
+        self.leaders.last_key_value().map_or(0, |(term, _)| *term)
+    }
+
     /// The leader of the newest term.
     pub(super) fn leader(&self) -> Option<u8> {
         self.leaders.last_key_value().map(|(_, leader)| *leader)

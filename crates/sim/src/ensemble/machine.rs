@@ -137,7 +137,7 @@ pub(super) fn draw_disk(rng: &mut Rng) -> DiskId {
 
 impl World {
     /// The chunks of the newest snapshot of a server, if that is at this position.
-    pub(super) fn snapshot_at(&mut self, id: u8, position: u64) -> Option<Chunks> {
+    pub(crate) fn snapshot_at(&mut self, id: u8, position: u64) -> Option<Chunks> {
         let machine = self.machines.get_mut(&id)?;
         let (_, sequence) = machine.held.offered.filter(|(at, _)| *at == position)?;
         read_snapshot(&mut machine.held.disk, sequence).map(Rc::new)
@@ -332,6 +332,8 @@ impl World {
             segment_bytes: self.settings.segment_bytes,
             block_bytes: 512,
             snapshots_kept: 2,
+            // Other sites may have been away for long.
+            kept_bytes: if self.settings.config.site.is_some() { 1 << 40 } else { 0 },
             now_ms: wall_ms,
             ..Options::default()
         }
@@ -442,8 +444,9 @@ impl World {
         let base = &restored.base;
         let is_of_another = restored.history.is_some_and(|history| self.is_foreign(history.id));
         let Some(machine) = self.machines.get_mut(&id).filter(|_| !is_of_another) else { return Ok(()) };
+        let is_followed = !self.settings.config.site.is_some() && self.judges.checker.is_none();
         let history = &mut self.judges.history;
-        if let ([whole], None) = (partitions, &self.judges.checker) {
+        if let ([whole], true) = (partitions, is_followed) {
             // What it knew to be committed when it ended nobody may have applied yet: what it rests on now, and behind a
             // change of members also entries, which it applies before anybody looks at it.
             let last = restored.entries.last().map_or(base.position, |last| last.position);
@@ -499,14 +502,16 @@ impl World {
             let Some(core) = Shard::new(config, recovered, secret, now) else {
                 return wrong(format!("server {id} cannot go on with what its disk holds"));
             };
-            if self.partitions() > 1 && !self.is_of_another(id) {
+            if self.has_timelines() && !self.is_of_another(id) {
                 self.judges.timelines.reached(id, partition, core.applied(), core.tree())?;
             }
             threads.push(Thread::new(core, &servers));
         }
         let alone = self.machines.len() == 1;
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
-        machine.process = Some(Process::new(id, alone, threads, LogThread::new(log), now));
+        let mut process = Process::new(id, alone, threads, LogThread::new(log), now);
+        process.is_of_site = self.settings.config.site.is_some();
+        machine.process = Some(process);
         machine.life += 1;
         machine.held.starts = std::mem::take(&mut machine.held.starts).and(machine.life);
         machine.held.known = KnownDisks::new(machine.held.known.disks().clone());

@@ -5,6 +5,7 @@
 //! first one applied at the same position; what clients are told is compared with the timeline as
 //! it stands there, whichever server told them.
 
+mod abroad;
 pub(crate) mod acquaintance;
 mod check;
 mod client;
@@ -29,9 +30,11 @@ mod visitor;
 mod workload;
 mod world;
 
+pub(crate) use abroad::{Abroad, Envoy, FromAbroad};
 pub use client::Tally;
 pub(crate) use client::{Caller, Client, USERS, Workload};
 pub use met::Met;
+pub(crate) use process::Chunks;
 pub(crate) use settings::{CALM, MANNERS, config};
 pub use settings::{Faults, Manners, Settings};
 pub use trouble::Trouble;

@@ -4,6 +4,7 @@
 //! Every call of a core is followed by a look at how far it has applied its timeline: what it has
 //! applied, and the state that it has come to, is shown to the judges.
 
+use super::abroad::{Abroad, FromAbroad};
 use super::acquaintance::{self, Circle};
 use super::expiry::Expiry;
 use super::history::{Did, items};
@@ -29,7 +30,7 @@ use stoa_tree::Options;
 pub(super) type Key = u64;
 
 /// The chunks of a snapshot on its way.
-pub(super) type Chunks = Rc<Vec<Vec<u8>>>;
+pub(crate) type Chunks = Rc<Vec<Vec<u8>>>;
 
 /// What has come in and is handed to the core in the next turn.
 #[derive(Debug, Clone)]
@@ -60,6 +61,8 @@ pub(super) enum Input {
     HandOver(Option<u8>),
     /// A subtree is to live in another partition.
     Move(String, u8),
+    /// Something of another site.
+    Abroad(FromAbroad),
     /// The server is told to stop.
     Stop,
 }
@@ -70,6 +73,8 @@ pub(super) struct TurnOutput {
     pub(super) sent: Vec<(Key, Vec<u8>)>,
     pub(super) closed: Vec<Key>,
     pub(super) peers: Vec<PeerOutput>,
+    /// What is for other sites.
+    pub(super) abroad: Vec<Abroad>,
     /// To which threads of the same server something was said.
     pub(super) words: Vec<u8>,
     /// There is more for clients than their sockets took.
@@ -182,6 +187,8 @@ pub(super) struct Process {
     /// What threads have said to each other and has not arrived, by sender and receiver.
     words: BTreeMap<(u8, u8), VecDeque<ShardMessage>>,
     expiry: Expiry,
+    /// It is of one of several sites.
+    pub(super) is_of_site: bool,
     /// It was told to stop, and does so by then at the latest.
     stops_by_us: Option<u64>,
 }
@@ -194,6 +201,16 @@ const STOP_PATIENCE_US: u64 = 1_000_000;
 pub(super) fn entry_at(stored: &Restored, position: u64) -> Option<&Entry> {
     let behind = position.checked_sub(stored.base.position + 1)?;
     stored.entries.get(usize::try_from(behind).ok()?)
+}
+
+/// Prints what a server has applied behind a position.
+fn tell_items(server: u8, from: u64, applied: u64, scene: &mut Scene<'_>) {
+    for position in from + 1..=applied {
+        for item in entry_at(scene.stored, position).into_iter().flat_map(items).flatten() {
+            let what = format_args!("server {server}, {position}: {item}");
+            scene.trace.detail(scene.now_us, "applied", what);
+        }
+    }
 }
 
 impl Process {
@@ -211,6 +228,7 @@ impl Process {
             arrived: None,
             words: BTreeMap::new(),
             expiry: Expiry::new(alone, now),
+            is_of_site: false,
             stops_by_us: None,
         }
     }
@@ -294,6 +312,9 @@ impl Process {
             checker.check_bounds(&self.threads[0].core)?;
         }
         self.poll_peers(of, scene, &mut out)?;
+        if self.is_of_site {
+            self.speak_abroad(&mut out);
+        }
         self.poll_snapshots(of);
         // Before one is begun, all that is committed is applied.
         self.observe(of, scene)?;
@@ -405,6 +426,11 @@ impl Process {
             Input::HandOver(Some(to)) => thread.core.hand_over(to, now),
             Input::HandOver(None) => thread.core.resign(now),
             Input::Move(path, to) => _ = thread.core.ask_move(&path, to),
+            Input::Abroad(heard) => {
+                let id = self.id;
+                let heard = self.hear_abroad(heard, now, out);
+                heard.map_err(|what| Violation::new(format!("server {id} {what}")))?;
+            }
             Input::Stop if of > 0 => {}
             Input::Stop => {
                 self.stops_by_us = self.stops_by_us.or(Some(now.mono_us + STOP_PATIENCE_US));
@@ -584,7 +610,7 @@ impl Process {
             scene.judges.history.holds(id, entry)?;
             if self.has_several() {
                 check_places(self.threads.len(), entry).map_err(|what| broken(what.to_string()))?;
-            } else {
+            } else if !self.is_of_site {
                 self.expiry.check(entry, scene)?;
             }
         }
@@ -614,8 +640,11 @@ impl Process {
             // It may still apply what it has of a lost ensemble, and shows that to nobody.
             return Ok(());
         }
+        if self.is_of_site && scene.trace.is_printing() {
+            tell_items(id, from, applied, scene);
+        }
         let Judges { history, timelines, .. } = &mut *scene.judges;
-        if self.threads.len() > 1 {
+        if self.threads.len() > 1 || self.is_of_site {
             let tree = self.threads[usize::from(of)].core.tree();
             return Ok(timelines.reached(id, of, applied, tree)?);
         }

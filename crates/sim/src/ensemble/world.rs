@@ -1,5 +1,6 @@
 //! The world of an ensemble: time, machines, the network, clients. One seed decides everything.
 
+use super::abroad::Abroad;
 use super::client::{Client, Tally};
 use super::disaster::Backup;
 use super::links::{Links, Passing, Way};
@@ -204,7 +205,7 @@ pub struct World {
     pub(super) rng: Rng,
     pub(super) trace: Trace,
     pub(super) now_us: u64,
-    events: BinaryHeap<Reverse<(u64, u64, Happening)>>,
+    pub(super) events: BinaryHeap<Reverse<(u64, u64, Happening)>>,
     next_event: u64,
     pub(super) machines: BTreeMap<u8, Machine>,
     pub(super) network: Network,
@@ -225,6 +226,8 @@ pub struct World {
     pub(super) present: Option<HistoryId>,
     /// A copy of a server's folder from earlier.
     pub(super) backup: Option<Backup>,
+    /// What servers have for other sites, and in which life.
+    pub(super) abroad: Vec<(u8, u64, Abroad)>,
 }
 
 impl World {
@@ -279,6 +282,7 @@ impl World {
             disks_lie: false,
             present: None,
             backup: None,
+            abroad: Vec::new(),
             settings,
         };
         for id in world.ids() {
@@ -305,6 +309,11 @@ impl World {
     /// How many partitions the servers have.
     pub(super) fn partitions(&self) -> u8 {
         self.settings.config.partitions
+    }
+
+    /// Whether what is committed is followed by the states that servers come to, and not by what stands in the log.
+    pub(super) fn has_timelines(&self) -> bool {
+        self.partitions() > 1 || self.settings.config.site.is_some()
     }
 
     /// One of them.
@@ -369,7 +378,7 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn step(&mut self) -> Result<(), Failure> {
+    pub(crate) fn step(&mut self) -> Result<(), Failure> {
         let Some(Reverse((at, _, event))) = self.events.pop() else {
             return Err(Failure::Liveness("nothing is going to happen any more".into()));
         };
@@ -381,7 +390,7 @@ impl World {
     }
 
     /// Something has happened.
-    pub(super) fn note(&mut self, who: &str, what: fmt::Arguments<'_>) {
+    pub(crate) fn note(&mut self, who: &str, what: fmt::Arguments<'_>) {
         self.trace.event(self.now_us, who, what);
     }
 
@@ -416,7 +425,7 @@ impl World {
     }
 
     /// The machine of a server that is in this life.
-    fn in_life(&mut self, id: u8, life: u64) -> Option<&mut Machine> {
+    pub(super) fn in_life(&mut self, id: u8, life: u64) -> Option<&mut Machine> {
         self.machines.get_mut(&id).filter(|machine| machine.life == life && machine.process.is_some())
     }
 
@@ -557,6 +566,8 @@ impl World {
             let after = self.rng.around(WORD_US);
             self.schedule(after, Happening::Word(id, life, of, to));
         }
+        let life = self.machines.get(&id).map_or(0, |machine| machine.life);
+        self.abroad.extend(out.abroad.into_iter().map(|what| (id, life, what)));
         self.counts.taken_over += u64::from(out.has_taken_over);
         if out.has_news {
             self.meet_all(id);

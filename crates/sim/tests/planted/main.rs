@@ -27,6 +27,7 @@ mod ensemble;
 mod histories;
 mod partitions;
 mod recipes;
+mod sites;
 mod standalone;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,0 +1,202 @@
+//! What servers of one of several sites say to other sites, and hear from them: as the server's driver does it. Who
+//! carries it is the world of several sites.
+
+use super::process::{Input, Process, TurnOutput};
+use super::world::World;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use stoa_core::{Backlog, BacklogWanted, Now, Shard, SiteId};
+use stoa_storage::inspect::{self, Finding};
+
+/// Entries of the log that another site lacks: behind which position, up to which one, and in which pieces.
+#[derive(Debug, Clone)]
+pub(crate) struct Reading {
+    pub(crate) site: SiteId,
+    since: u64,
+    upto: u64,
+    chunks: VecDeque<Vec<(u64, Bytes)>>,
+}
+
+/// What a server hears of other sites.
+#[derive(Debug, Clone)]
+pub(crate) enum FromAbroad {
+    /// There are sites from now on, and this is the hub.
+    Begin(SiteId),
+    Connected(SiteId),
+    Lost(SiteId),
+    Message(SiteId, Bytes),
+    /// A slice of the hub's state, and whether it is the first.
+    Slice(bool, Vec<u8>),
+    /// That was all: the number of this site, the hub's, and the position of the state.
+    StateEnded(SiteId, SiteId, u64),
+    /// More of the log was read.
+    Read(Reading),
+}
+
+/// What it has for them.
+#[derive(Debug, Clone)]
+pub(crate) enum Abroad {
+    Message(SiteId, Bytes),
+    /// A site waits for the state, which is at a position.
+    State(SiteId, u64),
+    /// A site lacks what stands behind a position, up to another one.
+    Backlog(BacklogWanted),
+    /// The rest of what was read.
+    Rest(Reading),
+}
+
+/// What a server that runs is, as the others see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Envoy {
+    pub(crate) server: u8,
+    pub(crate) life: u64,
+    pub(crate) term: u64,
+    pub(crate) leads: bool,
+    /// It is elected in its term. Who leads and is not has yet to take in that another term has come.
+    pub(crate) is_elected: bool,
+}
+
+/// So many entries that were read from the log come at a time.
+const READ_AT_A_TIME: usize = 3;
+
+impl Process {
+    /// Something has come from another site, or follows from it.
+    pub(super) fn hear_abroad(
+        &mut self,
+        heard: FromAbroad,
+        now: Now,
+        out: &mut TurnOutput,
+    ) -> Result<(), String> {
+        let core = &mut self.thread(0).core;
+        match heard {
+            FromAbroad::Begin(hub) => _ = core.begin_sites(hub, "the sites", now),
+            FromAbroad::Connected(site) => core.site_connected(site, now),
+            FromAbroad::Lost(site) => core.site_lost(site),
+            FromAbroad::Message(from, message) => {
+                let read = core.site_message(from, &message, now);
+                return read.map_err(|_| format!("cannot read what site {from} says"));
+            }
+            FromAbroad::Slice(is_first, slice) => core.site_state(is_first, &slice, now),
+            FromAbroad::StateEnded(own, hub, position) => core.site_state_ended(own, hub, position, now),
+            FromAbroad::Read(mut reading) => match reading.chunks.pop_front() {
+                None => core.site_backlog_ended(reading.site, reading.upto, now),
+                Some(chunk) => {
+                    if core.site_backlog(reading.site, reading.since, &chunk, now) {
+                        reading.since = chunk.last().map_or(reading.since, |(position, _)| *position);
+                        out.abroad.push(Abroad::Rest(reading));
+                    }
+                }
+            },
+        }
+        Ok(())
+    }
+
+    /// Takes what there is for other sites.
+    pub(super) fn speak_abroad(&mut self, out: &mut TurnOutput) {
+        let core = &mut self.thread(0).core;
+        while let Some((to, message)) = core.poll_site() {
+            out.abroad.push(Abroad::Message(to, message));
+        }
+        while let Some((to, position)) = core.poll_site_state() {
+            out.abroad.push(Abroad::State(to, position));
+        }
+        while let Some(wanted) = core.poll_site_backlog() {
+            out.abroad.push(Abroad::Backlog(wanted));
+        }
+    }
+}
+
+impl World {
+    /// When something happens next.
+    pub(crate) fn next_us(&self) -> Option<u64> {
+        self.events.peek().map(|std::cmp::Reverse((at, ..))| *at)
+    }
+
+    /// Something has come from another site for a server in this life.
+    pub(crate) fn comes_from_abroad(&mut self, now_us: u64, (server, life): (u8, u64), heard: FromAbroad) {
+        self.now_us = self.now_us.max(now_us);
+        if self.in_life(server, life).is_some() {
+            self.push(server, 0, Input::Abroad(heard));
+        }
+    }
+
+    /// Prints what another site says, where somebody reads along.
+    pub(crate) fn told_by(&mut self, from: SiteId, message: &Bytes) {
+        let numbers: Vec<u64> = message
+            .get(1..)
+            .unwrap_or_default()
+            .chunks_exact(8)
+            .take(2)
+            .map(|number| number.try_into().map_or(0, u64::from_le_bytes))
+            .collect();
+        let what = format_args!("by site {from}: {:?} {numbers:?}, {} bytes", message.first(), message.len());
+        self.trace.detail(self.now_us, "told", what);
+    }
+
+    /// What servers have for other sites, and in which life.
+    pub(crate) fn take_abroad(&mut self) -> Vec<(u8, u64, Abroad)> {
+        std::mem::take(&mut self.abroad)
+    }
+
+    /// What this site is called where somebody reads along.
+    pub(crate) fn calls_itself(&mut self, site: SiteId) {
+        self.trace.is_of(site);
+    }
+
+    /// Nothing goes wrong any more.
+    pub(crate) fn heal_at(&mut self, now_us: u64) {
+        self.now_us = self.now_us.max(now_us);
+        self.heal();
+    }
+
+    /// The newest term that anybody was seen to lead.
+    pub(crate) fn newest_led(&self) -> u64 {
+        self.judges.history.newest_led()
+    }
+
+    /// All servers that run.
+    pub(crate) fn envoys(&self) -> Vec<Envoy> {
+        let of = |(server, process): (u8, &Process)| {
+            let core = process.first();
+            let life = self.machines[&server].life;
+            let status = core.status();
+            let is_elected = status.leader == Some(server);
+            Envoy { server, life, term: status.term, leads: core.leads(), is_elected }
+        };
+        self.running().map(of).collect()
+    }
+
+    /// A server that runs.
+    pub(crate) fn shard(&self, server: u8) -> Option<&Shard> {
+        self.process(server).map(Process::first)
+    }
+
+    /// Reads what a site lacks from the log of a server.
+    ///
+    /// # Errors
+    /// Why that cannot be: the log does not reach back so far, or its disk fails.
+    pub(crate) fn read_log(&mut self, server: u8, wanted: BacklogWanted) -> Result<Reading, String> {
+        let BacklogWanted { site, since, upto, .. } = wanted;
+        let Some(machine) = self.machines.get(&server) else { return Err("it is not there".into()) };
+        // Whatever befalls the disk befalls who writes to it.
+        let mut disk = machine.held.disk.clone();
+        disk.clear_fault();
+        let (mut backlog, mut entries, mut failed) = (Backlog::new(wanted), Vec::new(), None);
+        let walked = inspect::log(&mut disk, &mut |_, finding| {
+            let Finding::Entry { payload, .. } = finding else { return ControlFlow::Continue(()) };
+            if let Err(why) = backlog.record(Bytes::copy_from_slice(payload), &mut entries) {
+                failed = Some(why.to_string());
+                return ControlFlow::Break(());
+            }
+            if backlog.is_done() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        walked.map_err(|error| error.to_string())?;
+        if let Some(why) = failed {
+            return Err(why);
+        }
+        backlog.end(&mut entries).map_err(|why| why.to_string())?;
+        let chunks = entries.chunks(READ_AT_A_TIME).map(<[_]>::to_vec).collect();
+        Ok(Reading { site, since, upto, chunks })
+    }
+}

@@ -1,0 +1,138 @@
+//! What kind of life several sites have.
+
+use crate::ensemble::{CALM, Faults, MANNERS, Manners, Settings, config};
+use std::fmt;
+use stoa_core::{Config, PolicyKind, PolicySettings};
+
+/// How often something befalls the lines between sites, or a whole site: the mean time between two, milliseconds; 0 is
+/// never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Storms {
+    /// Nothing passes for a while, both ways or one.
+    pub(super) cut_ms: u64,
+    /// The longest of them, milliseconds.
+    pub(super) cut_max_ms: u64,
+    /// A connection breaks.
+    pub(super) break_ms: u64,
+    /// All servers of a site end, and start again later.
+    pub(super) down_ms: u64,
+    /// The last site comes when so much time has passed.
+    pub(super) late_ms: u64,
+}
+
+const FAIR: Storms = Storms { cut_ms: 0, cut_max_ms: 0, break_ms: 0, down_ms: 0, late_ms: 0 };
+
+/// A kind of life of several sites.
+#[derive(Debug, Clone)]
+pub struct SitePlan {
+    /// What befalls the servers of each site, and how its clients are.
+    pub(super) life: Settings,
+    pub(super) storms: Storms,
+    pub(super) sites: usize,
+    /// Clients of all sites together.
+    pub(super) clients: usize,
+    /// Of a hundred connections, so many are made at another site than the one before.
+    pub(super) travel_percent: u32,
+    /// Requests of all clients together.
+    pub(super) requests: u64,
+    /// Microseconds from the hub to each site, one way.
+    pub(super) ways_us: Vec<u64>,
+}
+
+/// They come back with their session, and do not give up before an answer has come around the world.
+const RESIDENTS: Manners = Manners {
+    clients: 0,
+    window: 5,
+    think_us: 25_000,
+    drop_one_in: 80,
+    close_one_in: 200,
+    silent_one_in: 400,
+    move_one_in: 120,
+    leave_one_in: 100,
+    anew_one_in: 60,
+    // What is the largest zxid depends on the site.
+    ahead_one_in: 0,
+    greeting_us: 5_000_000,
+    patience_percent: 300,
+    timeout_ms: (1500, 4000),
+    ..MANNERS
+};
+
+/// Half of the round trips of the three matrices: sites around a hub in Virginia, around one that is far from all, and
+/// with one at the other end of the world.
+const WAYS_MS: [[u64; 4]; 3] = [[31, 45, 74, 40], [74, 74, 80, 90], [31, 125, 45, 10]];
+
+impl SitePlan {
+    fn all() -> Vec<Self> {
+        let small = || Config { kept_bytes: 1 << 10, snapshot_updates: 30, ..base() };
+        let storms = Storms { cut_ms: 1500, cut_max_ms: 2500, break_ms: 1200, ..FAIR };
+        let long = Storms { cut_ms: 2500, cut_max_ms: 9000, break_ms: 2500, down_ms: 6000, late_ms: 6000 };
+        let crashes = Faults { crash_ms: 700, power_loss_ms: 1500, ..CALM };
+        let disks = Faults { disk_full_ms: 900, slow_disk_ms: 1200, power_loss_ms: 2500, ..CALM };
+        let handover = Faults { hand_over_ms: 500, stop_ms: 3000, crash_ms: 2500, ..CALM };
+        let network = Faults { cut_ms: 1200, break_ms: 900, pause_ms: 2500, ..CALM };
+        let network = Faults { loss_percent: 4, double_percent: 3, late_percent: 8, ..network };
+        let mixed = Faults { crash_ms: 2500, disk_full_ms: 4000, hand_over_ms: 4000, cut_ms: 4000, ..CALM };
+        let kind = |name, config, faults, storms| Self::kind(name, config, faults, storms);
+        vec![
+            kind("default", base(), mixed, storms),
+            kind("calm", base(), CALM, FAIR),
+            kind("lines", base(), CALM, Storms { cut_ms: 500, cut_max_ms: 1500, break_ms: 350, ..FAIR }),
+            kind("crashes", base(), crashes, Storms { break_ms: 2500, ..FAIR }),
+            kind("away", small(), Faults { crash_ms: 4000, ..CALM }, long),
+            kind("disks", small(), disks, storms),
+            kind("handover", base(), handover, Storms { break_ms: 3000, late_ms: 3000, ..FAIR }),
+            kind("network", small(), network, Storms { late_ms: 2000, ..storms }),
+            Self { travel_percent: 60, ..kind("travel", base(), mixed, storms) },
+        ]
+    }
+
+    fn kind(name: &'static str, config: Config, faults: Faults, storms: Storms) -> Self {
+        let life = Settings { name, config, faults, manners: RESIDENTS, ..Settings::base() };
+        Self { life, storms, sites: 3, clients: 6, travel_percent: 15, requests: 500, ways_us: Vec::new() }
+    }
+
+    /// What a seed stands for; the kind, and the numbers of sites and of servers of each, that are asked for, or those
+    /// of the seed. `None` when there is no such kind.
+    #[must_use]
+    pub fn of(seed: u64, kind: Option<&str>, sites: Option<usize>, servers: Option<usize>) -> Option<Self> {
+        let all = Self::all();
+        let mut plan = match kind {
+            Some(kind) => all.into_iter().find(|plan| plan.life.name == kind)?,
+            None => all[(seed % all.len() as u64) as usize].clone(),
+        };
+        plan.sites = sites.unwrap_or([3, 2, 3, 4, 3, 5][(seed / 9 % 6) as usize]);
+        // One server each is quick, and has as many orders of what happens between sites.
+        plan.life.servers = servers.unwrap_or(if seed.is_multiple_of(5) || seed % 5 == 3 { 3 } else { 1 });
+        plan.clients = plan.sites * 2;
+        let ways = WAYS_MS[(seed / 2 % 3) as usize];
+        plan.ways_us = ways.iter().map(|ms| ms * 1000).collect();
+        Some(plan)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.life.name
+    }
+}
+
+impl fmt::Display for SitePlan {
+    /// As a command line has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { life, sites, .. } = self;
+        write!(f, "--kind {} --sites {sites} --servers {}", life.name, life.servers)
+    }
+}
+
+fn base() -> Config {
+    Config {
+        // The paper's policy: tokens come and go most with it.
+        site: Some(PolicySettings { kind: PolicyKind::Consecutive(2), ..PolicySettings::default() }),
+        heartbeat_ms: 40,
+        session_timeout_min_ms: 1500,
+        session_timeout_max_ms: 4000,
+        kept_bytes: 64 << 20,
+        ..config()
+    }
+}

@@ -1,0 +1,77 @@
+//! What goes wrong between sites, and with whole sites.
+
+use super::lines::Bound;
+use super::{Passage, SiteRun};
+
+/// Something that goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Storm {
+    Cut,
+    Break,
+    Down,
+}
+
+impl SiteRun {
+    pub(super) fn schedule_storms(&mut self) {
+        for storm in [Storm::Cut, Storm::Break, Storm::Down] {
+            self.schedule_storm(storm);
+        }
+    }
+
+    fn schedule_storm(&mut self, storm: Storm) {
+        let storms = &self.plan.storms;
+        let mean_ms = match storm {
+            Storm::Cut => storms.cut_ms,
+            Storm::Break => storms.break_ms,
+            Storm::Down => storms.down_ms,
+        };
+        if mean_ms > 0 && !self.is_healing {
+            let after = self.rng.range(1, mean_ms * 2000);
+            self.after(after, Passage::Storm(storm));
+        }
+    }
+
+    pub(super) fn storm(&mut self, storm: Storm) {
+        if self.is_healing {
+            return;
+        }
+        let leaf = 1 + self.rng.index(self.worlds.len() - 1);
+        match storm {
+            Storm::Cut => self.cut(leaf),
+            Storm::Break => {
+                self.counts.breaks += 1;
+                let calls = self.lines.calls.iter().filter(|(_, call)| call.leaf == leaf);
+                let calls: Vec<u64> = calls.map(|(number, _)| *number).collect();
+                calls.into_iter().for_each(|call| self.hang_up(call));
+            }
+            Storm::Down => {
+                let at = self.rng.index(self.worlds.len());
+                self.counts.downs += 1;
+                let (power, for_us) = (self.rng.one_in(2), self.rng.range(100_000, 4_000_000));
+                let world = &mut self.worlds[at];
+                world.ids().into_iter().for_each(|id| world.fell(id, power));
+                self.after(for_us, Passage::Rise(at));
+            }
+        }
+        self.schedule_storm(storm);
+    }
+
+    /// Nothing passes between the hub and a site, or all of them, for a while: no way, or one way only.
+    fn cut(&mut self, leaf: usize) {
+        self.counts.cuts += 1;
+        let until_us = self.now_us + self.rng.range(20_000, self.plan.storms.cut_max_ms * 1000);
+        let both = [Bound::ToHub, Bound::ToLeaf];
+        let bounds = *self.rng.pick(&[&both[..], &both[..1], &both[1..]]);
+        let leaves = if self.rng.one_in(4) { 1..self.worlds.len() } else { leaf..leaf + 1 };
+        for leaf in leaves {
+            bounds.iter().for_each(|bound| self.lines.cut(leaf, *bound, until_us));
+        }
+    }
+
+    pub(super) fn rise(&mut self, at: usize) {
+        let world = &mut self.worlds[at];
+        if !self.is_healing {
+            world.ids().into_iter().for_each(|id| world.rise(id));
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Bugs of several sites.
+
+use stoa_planted::Bug;
+use stoa_sim::sites::{SitePlan, SiteRun};
+
+use crate::wrong;
+
+/// The seeds within which a bug must be found.
+const SEEDS: u64 = 400;
+
+/// Servers of each site: what is between sites shows with one, and soonest.
+fn found(kind: &str, bug: Bug) {
+    found_with(kind, 1, bug);
+}
+
+fn found_with(kind: &str, servers: usize, bug: Bug) {
+    let seed = (1..=SEEDS).find(|seed| wrong(bug, || run(*seed, kind, servers)).is_some());
+    assert!(seed.is_some(), "{bug:?} is not found in {SEEDS} seeds of the kind {kind}");
+}
+
+fn run(seed: u64, kind: &str, servers: usize) -> Result<(), stoa_sim::ensemble::Failure> {
+    let plan = SitePlan::of(seed, Some(kind), None, Some(servers)).expect("it is one of the kinds");
+    SiteRun::new(seed, &plan, false).run().map(drop)
+}
+
+/// With no bug planted the copy is what it was made from.
+#[test]
+fn nothing_is_found_where_nothing_is_planted() {
+    for kind in ["default", "away", "travel"] {
+        for servers in [1, 3] {
+            run(1, kind, servers).unwrap_or_else(|failure| panic!("{kind}, {servers} servers: {failure}"));
+        }
+    }
+}
+
+alarms! {
+    an_entry_that_is_shipped_before_the_disk_has_it_is_found: AckBeforeDurable in "crashes",
+    what_is_taken_once_more_after_a_break_is_found: ImportedTwice in "lines",
+    a_request_that_is_carried_out_twice_is_found: ForwardedTwice in "default",
+    a_write_that_overtakes_one_that_has_gone_to_the_hub_is_found: LocalOvertakesForwarded in "default",
+    what_waits_for_ever_after_a_restart_is_found: NewLeaderForgetsWhatWaits in "crashes",
+    a_new_site_that_the_hub_does_not_know_is_found: NewSiteIsNotNoted in "crashes",
+    a_sync_that_asks_the_hub_only_is_found: SyncAsksTheHub in "default",
+    a_session_that_leaves_what_it_has_asked_is_found: SessionLeavesWhatItAsked in "travel",
+    a_pzxid_that_is_not_the_largest_is_found: PzxidIsTheLast in "default",
+    a_check_without_a_token_is_found: CheckNeedsNoToken in "away",
+    a_number_without_a_token_is_found: SequentialNeedsNoToken in "default",
+    a_holder_until_the_end_is_applied_is_found: HeldUntilApplied in "default",
+    a_snapshot_without_marks_is_found: SnapshotWithoutMarks in "away",
+    a_change_that_came_late_and_is_not_told_is_found: LateIsNotNoted in "lines",
+    a_create_behind_the_end_of_its_session_is_found: EndIsForgotten in "default",
+}
+
+#[test]
+fn a_lead_that_is_not_handed_over_and_forgets_is_found() {
+    found_with("handover", 3, Bug::FailedHandOverForgets);
+}
+
+#[test]
+fn what_is_prepared_before_its_site_has_joined_is_found() {
+    found_with("disks", 3, Bug::PreparedBeforeJoining);
+}
