@@ -11,7 +11,7 @@
 //!            | 7, first u8, slice                                          of the hub's state, which is to be this site's
 //!            | 8, site u8, hub u8, position u64                            that is all of it: it is that site, and has
 //!                                                                          what the hub had at this position
-//!            | 9, reign u64, hub u8, lost u32, needed u32                  that site is to be the hub, and this one does
+//!            | 9, reign u64, hub u8, life u32, lost u32, needed u32        that site is to be the hub, and this one does
 //!                                                                          nothing more for the hub before
 //!            | 10, standing u8                                             the others have given this site up
 //! ```
@@ -150,10 +150,11 @@ impl<'a> SiteItem<'a> {
                 out.extend_from_slice(&[JOINED, site, hub]);
                 out.extend_from_slice(&position.to_le_bytes());
             }
-            Self::Follow(Claim { reign, hub, lost, needed }) => {
+            Self::Follow(Claim { reign, hub, life, lost, needed }) => {
                 out.push(FOLLOW);
                 out.extend_from_slice(&reign.to_le_bytes());
                 out.push(hub);
+                out.extend_from_slice(&life.to_le_bytes());
                 out.extend_from_slice(&lost.bits().to_le_bytes());
                 out.extend_from_slice(&needed.bits().to_le_bytes());
             }
@@ -205,10 +206,12 @@ impl<'a> SiteItem<'a> {
             FOLLOW => {
                 let (reign, rest) = number(rest)?;
                 let (hub, rest) = rest.split_first()?;
+                let (life, rest) = rest.split_first_chunk()?;
+                let life = u32::from_le_bytes(*life);
                 let (lost, rest) = set(rest)?;
                 let (needed, rest) = set(rest)?;
                 let is_one = rest.is_empty() && (1..=SITE_MAX).contains(hub);
-                is_one.then_some(Self::Follow(Claim { reign, hub: *hub, lost, needed }))?
+                is_one.then_some(Self::Follow(Claim { reign, hub: *hub, life, lost, needed }))?
             }
             STANDING if !is_imported => match rest {
                 [0] => Self::Standing(SiteStanding::Member),
@@ -558,6 +561,7 @@ mod tests {
             SiteItem::Follow(Claim {
                 reign: 2,
                 hub: 4,
+                life: 1,
                 lost: SiteSet::of(1),
                 needed: SiteSet::of(5).with(6),
             }),

@@ -94,7 +94,8 @@ impl Replica {
         let mut wanted =
             needed.iter().filter(|site| !tree.is_lost(*site)).fold(SiteSet::default(), SiteSet::with);
         wanted = before.map_or(wanted, |before| wanted.with(before.hub)).without(SiteSet::of(own));
-        let claim = Claim { reign, hub: own, lost, needed: wanted.without(lost) };
+        let life = tree.times_lost(own);
+        let claim = Claim { reign, hub: own, life, lost, needed: wanted.without(lost) };
         self.propose_to_follow(claim);
         Ok(claim)
     }
@@ -109,7 +110,8 @@ impl Replica {
         let followed = tree.streams().claim().map(|claim| claim.hub);
         let is_known =
             |hub: SiteId| claim.hub == hub || claim.lost.contains(hub) || claim.needed.contains(hub);
-        if claim.reign > known && !claim.lost.contains(own) && followed.is_none_or(is_known) {
+        let is_alive = claim.life >= tree.times_lost(claim.hub) && !claim.lost.contains(own);
+        if claim.reign > known && is_alive && followed.is_none_or(is_known) {
             self.propose_to_follow(claim);
         }
     }

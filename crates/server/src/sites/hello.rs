@@ -5,7 +5,7 @@
 //! hello   := "stoa sites", version i32, name, term i64, joined bool, applied i64, hub i32, imported i64, lives i32,
 //!            following i64, looks bool, software
 //! welcome := number i32, from i32, hub i32, reign i64, what i32, applied i64, claim, software
-//! claim   := reign i64, hub i32, lost i32, needed i32                  of reign 0 where there is none
+//! claim   := reign i64, hub i32, life i32, lost i32, needed i32        of reign 0 where there is none
 //! ```
 //! Integers are big-endian, texts have their length before them (i32).
 
@@ -133,10 +133,11 @@ impl Welcome {
         put::i64(&mut out, self.reign.cast_signed());
         put::i32(&mut out, self.answer as i32);
         put::i64(&mut out, self.applied.cast_signed());
-        let none = Claim { reign: 0, hub: 0, lost: SiteSet::default(), needed: SiteSet::default() };
+        let none = Claim { reign: 0, hub: 0, life: 0, lost: SiteSet::default(), needed: SiteSet::default() };
         let claim = self.claim.unwrap_or(none);
         put::i64(&mut out, claim.reign.cast_signed());
         put::i32(&mut out, claim.hub.into());
+        put::i32(&mut out, claim.life.cast_signed());
         put::i32(&mut out, claim.lost.bits().cast_signed());
         put::i32(&mut out, claim.needed.bits().cast_signed());
         put::str(&mut out, &self.software);
@@ -157,6 +158,7 @@ impl Welcome {
         let claim = Claim {
             reign: reader.i64().ok()?.cast_unsigned(),
             hub: site(&mut reader)?,
+            life: reader.i32().ok()?.cast_unsigned(),
             lost: SiteSet::from_bits(reader.i32().ok()?.cast_unsigned()),
             needed: SiteSet::from_bits(reader.i32().ok()?.cast_unsigned()),
         };
@@ -206,7 +208,7 @@ mod tests {
         assert_eq!(SiteHello::decode(&bytes), Ok(hello));
         assert!((0..bytes.len()).all(|len| SiteHello::decode(&bytes[..len]).is_err()));
         let lost = SiteSet::of(1);
-        let claim = Claim { reign: 4, hub: 2, lost, needed: SiteSet::of(3) };
+        let claim = Claim { reign: 4, hub: 2, life: 5, lost, needed: SiteSet::of(3) };
         let welcome = Welcome {
             number: 2,
             from: 3,

@@ -37,6 +37,8 @@ pub struct Claim {
     pub reign: u64,
     /// The site that is to be the hub.
     pub hub: SiteId,
+    /// How often that was given up, as it knows: one that was given up since is not followed.
+    pub life: u32,
     /// The sites that are given up with that.
     pub lost: SiteSet,
     /// The sites that have to follow first.
@@ -95,12 +97,15 @@ impl Tree {
     pub fn listens_to(&self, from: SiteId) -> bool {
         let claim = self.sites.streams.claim();
         let is_going = claim.is_some_and(|claim| claim.lost.contains(from));
-        !is_going && !self.is_lost(from)
+        // That it has come back may be what it has to tell.
+        let is_next = claim.is_some_and(|claim| claim.hub == from);
+        !is_going && (is_next || !self.is_lost(from))
     }
 
     /// This site claims a reign, or follows who does. One of two that want the same reign comes first.
     pub fn follow(&mut self, claim: Claim) {
         if claim.reign > self.sites.reign
+            && claim.life >= self.times_lost(claim.hub)
             && self.sites.streams.claim().is_none_or(|before| before.reign < claim.reign)
         {
             let own = self.sites.own;

@@ -97,7 +97,7 @@ impl Tree {
             let block = walk.block();
             block.extend_from_slice(&[tag::CLAIM, claim.hub]);
             let sets = [claim.lost, claim.needed, streams.followed()].map(|set| u64::from(set.bits()));
-            for number in [claim.reign].into_iter().chain(sets) {
+            for number in [claim.reign, claim.life.into()].into_iter().chain(sets) {
                 block.extend_from_slice(&number.to_le_bytes());
             }
         }
@@ -214,9 +214,9 @@ impl Loader {
     }
 
     fn read_claim(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
-        let (hub, reign) = (site(reader)?, reader.u64()?);
+        let (hub, reign, life) = (site(reader)?, reader.u64()?, reader.u64()? as u32);
         let mut set = || Ok(SiteSet::from_bits(reader.u64()? as u32));
-        let claim = Claim { reign, hub, lost: set()?, needed: set()? };
+        let claim = Claim { reign, hub, life, lost: set()?, needed: set()? };
         let followed = set()?;
         let streams = &mut self.tree.sites.streams;
         let noted = streams.reign_noted();
