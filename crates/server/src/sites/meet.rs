@@ -46,7 +46,7 @@ impl Sites {
                 // Somebody else may know who the hub is.
                 self.look_around(driver).await;
             }
-            tokio::time::sleep(wait).await;
+            let _ = timeout(wait, self.is_news.notified()).await;
             wait = (wait * 2).min(RETRY_MAX);
         }
     }
@@ -74,7 +74,12 @@ impl Sites {
         };
         for address in addresses {
             let (host, port) = (&address.host, address.port);
-            match self.meet(&address, false, driver).await {
+            let met = tokio::select! {
+                met = self.meet(&address, false, driver) => met,
+                // One that does not answer may not be the hub any more.
+                () = self.is_news.notified() => return false,
+            };
+            match met {
                 Ok((stream, rest, welcome)) if welcome.answer == Answer::Connected => {
                     let (link, said) =
                         SiteLink::new((welcome.from, &name), (welcome.number, welcome.from), 0);
@@ -104,7 +109,12 @@ impl Sites {
             return;
         };
         self.looked_at_site.set(site.number);
-        let Some((_, addresses)) = self.addresses(site.number, driver) else { return };
+        self.look_at(site.number, driver).await;
+    }
+
+    /// Asks a site who the hub is.
+    pub(super) async fn look_at(&self, site: SiteId, driver: &Driver) {
+        let Some((_, addresses)) = self.addresses(site, driver) else { return };
         for address in addresses {
             if let Ok((_, _, welcome)) = self.meet(&address, true, driver).await {
                 return self.learn(&welcome, driver);
@@ -131,6 +141,7 @@ impl Sites {
             }
         }
         driver.after_input();
+        self.is_news.notify_one();
     }
 
     /// A site's name, and where its servers may be: as the settings say, since that is how this server reaches them, or
@@ -258,6 +269,10 @@ impl Sites {
         let site = self.prove(hello, stream, driver)?;
         let server = driver.server.borrow();
         let tree = server.tree();
+        if hello.following > reign.max(claim.map_or(0, |claim| claim.reign)) {
+            // It knows of a later hub.
+            self.to_look_at.set(self.to_look_at.get().with(site.number));
+        }
         let is_lost = tree.is_lost(site.number) || hello.lives != tree.times_lost(site.number);
         let is_upper = claim.map_or(hub == own, |claim| claim.hub == own);
         let follows = |claim: Claim| hello.following == claim.reign;

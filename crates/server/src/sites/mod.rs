@@ -23,10 +23,10 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use stoa_core::{BacklogWanted, SITES_PATH, SiteId};
+use stoa_core::{BacklogWanted, SITES_PATH, SiteId, SiteSet};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::complaints::Complaints;
@@ -52,7 +52,7 @@ const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(5);
 const HELLO_BYTES_MAX: usize = 4 << 10;
 /// How long it is waited before a hub that could not be reached is tried again.
 const RETRY: Duration = Duration::from_millis(200);
-const RETRY_MAX: Duration = Duration::from_secs(2);
+const RETRY_MAX: Duration = Duration::from_secs(1);
 
 /// The other sites, for a server of one of them.
 pub(crate) struct Sites {
@@ -68,8 +68,11 @@ pub(crate) struct Sites {
     is_connecting: Cell<bool>,
     is_looking: Cell<bool>,
     looked_at: Cell<Instant>,
-    /// The number of the site that was looked at last.
+    /// The site that was looked at last, and those to be looked at soon: they know of a later hub, or have to hear of it.
     looked_at_site: Cell<SiteId>,
+    to_look_at: Cell<SiteSet>,
+    /// There is another site to connect to.
+    is_news: Notify,
     /// The hub of a later reign than is known here, as another site says.
     believed: Cell<(u64, SiteId)>,
     driver: OnceCell<Weak<Driver>>,
@@ -122,6 +125,8 @@ impl Sites {
             is_looking: Cell::new(false),
             looked_at: Cell::new(Instant::now()),
             looked_at_site: Cell::new(0),
+            to_look_at: Cell::new(SiteSet::default()),
+            is_news: Notify::new(),
             believed: Cell::new((0, 0)),
             driver: OnceCell::new(),
             began_in: Cell::new(0),
@@ -251,6 +256,10 @@ impl Sites {
                 sites.connect(&driver).await;
                 sites.is_connecting.set(false);
             });
+        }
+        for site in self.to_look_at.take().iter() {
+            let (sites, driver) = (Rc::clone(self), Rc::clone(driver));
+            tokio::task::spawn_local(async move { sites.look_at(site, &driver).await });
         }
         if self.looked_at.get().elapsed() >= LOOK && !self.is_looking.replace(true) {
             let (sites, driver) = (Rc::clone(self), Rc::clone(driver));

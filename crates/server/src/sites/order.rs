@@ -19,7 +19,12 @@ impl Sites {
         let begun = match order {
             SiteOrder::Lose(name) => {
                 let site = number(&sites, name)?;
-                driver.server.borrow_mut().lose_site(site, now).map_err(|why| why.to_string())
+                let lost = driver.server.borrow_mut().lose_site(site, now).map_err(|why| why.to_string());
+                if let (Ok(()), Some(link)) = (&lost, self.links.borrow().get(&site)) {
+                    // It is told when it comes again.
+                    link.end();
+                }
+                lost
             }
             SiteOrder::Promote(lost) => {
                 let lost: Vec<SiteId> =
@@ -29,6 +34,9 @@ impl Sites {
                 let needed = set(&mut others.map(|site| site.number));
                 let lost = set(&mut lost.into_iter());
                 let claimed = driver.server.borrow_mut().claim_reign(lost, needed, now);
+                if let Ok(claim) = claimed {
+                    self.to_look_at.set(claim.needed);
+                }
                 claimed.map(|_| ()).map_err(|why| why.to_string())
             }
             SiteOrder::Rejoin => driver.server.borrow_mut().discard_site(now).map_err(|_| {

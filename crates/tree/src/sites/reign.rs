@@ -165,6 +165,10 @@ impl Tree {
         }
         let before = core::mem::replace(&mut self.sites.hub, hub);
         let is_new = core::mem::replace(&mut self.sites.reign, reign) != reign;
+        // Whoever follows it takes it for one of the sites, also who has not heard that it has come back.
+        if let Some(loss) = self.sites.losses.get_mut(&hub) {
+            loss.is_away = false;
+        }
         self.take_marks(lost.with(before), hub);
         self.sessions.move_homes(lost, hub);
         for site in lost.iter() {
