@@ -267,6 +267,7 @@ impl Replica {
             self.leader.reap_at_us = self.leader.reap_at_us.max(now.mono_us + 1_000_000);
         }
         self.look_after_tokens();
+        self.give_up_waiting();
         self.end_pauses();
         self.tick_ensemble();
         self.tell_load();

@@ -341,6 +341,9 @@ pub(crate) struct Broker {
     recalled: BTreeSet<String>,
     /// Paths of which it is being said that their tokens are not here.
     declining: BTreeSet<String>,
+    /// Requests that wait for a site which is not connected, and since when each does.
+    awaiting: BTreeMap<SiteId, BTreeSet<Ticket>>,
+    late: VecDeque<(u64, SiteId, Ticket)>,
 }
 
 impl Broker {
@@ -369,6 +372,28 @@ impl Broker {
     /// Whether the site that has asked carries it out.
     pub(crate) fn has_gone_home(&self, ticket: Ticket) -> bool {
         self.visits.contains(&ticket)
+    }
+
+    /// It needs a site that is not connected.
+    pub(crate) fn awaits(&mut self, ticket: Ticket, site: SiteId, now_us: u64) {
+        if self.awaiting.entry(site).or_default().insert(ticket) {
+            self.late.push_back((now_us, site, ticket));
+        }
+    }
+
+    /// A site is connected.
+    pub(crate) fn has_come(&mut self, site: SiteId) {
+        self.ready.extend(self.awaiting.remove(&site).unwrap_or_default());
+    }
+
+    /// The next one that has waited since then for a site that has not come.
+    pub(crate) fn next_late(&mut self, since_us: u64) -> Option<Ticket> {
+        while let Some((_, site, ticket)) = self.late.pop_front_if(|(began_us, ..)| *began_us <= since_us) {
+            if self.awaiting.get_mut(&site).is_some_and(|awaiting| awaiting.remove(&ticket)) {
+                return Some(ticket);
+            }
+        }
+        None
     }
 
     /// It asks for a session that is waited for here.
@@ -441,8 +466,8 @@ impl Broker {
 /// Other sites, as this server knows them.
 #[derive(Debug, Default)]
 pub(crate) struct SiteLinks {
-    /// Clients here whose requests are on their way, by the numbers of these.
-    pub(crate) forwarded: BTreeMap<u64, ConnectionId>,
+    /// Clients here whose requests are on their way, and since when, by the numbers of these.
+    pub(crate) forwarded: BTreeMap<u64, (ConnectionId, u64)>,
     pub(crate) kept: Kept,
     pub(crate) outgoing: BTreeMap<SiteId, Outgoing>,
     /// Of sites that are not connected any more: up to where they have all that concerns them.
@@ -497,6 +522,11 @@ impl SiteLinks {
         let is_away = |site: &SiteId| !self.outgoing.contains_key(site);
         let away = self.settled.iter().filter(|(site, _)| is_away(site)).map(|(_, settled)| *settled);
         connected.chain(away).min().unwrap_or(0)
+    }
+
+    /// Whether a site's leader is connected, and has said what it has.
+    pub(crate) fn is_open(&self, site: SiteId) -> bool {
+        self.outgoing.get(&site).is_some_and(|outgoing| outgoing.is_open)
     }
 
     /// What a site has not acknowledged, as far as this leader knows.

@@ -69,6 +69,8 @@ pub enum CloseReason {
     StateReplaced,
     /// This server's site has not joined the others yet.
     NotJoined,
+    /// It has asked for what another site has to do, and that was away for too long: nobody knows what becomes of it.
+    SiteAway,
     /// It was a side connection, and the main one has ended.
     MainEnded,
     /// An operator closed it, or the server shuts down.
@@ -98,6 +100,7 @@ impl fmt::Display for CloseReason {
             Self::ReadsEnd => "a leader is known again, and the connection was read-only",
             Self::StateReplaced => "this server has taken over the state of another one",
             Self::NotJoined => "this site has not joined the others yet",
+            Self::SiteAway => "another site that has to carry out a request is away for too long",
             Self::MainEnded => "the client's main connection has ended",
             Self::Operator => "closed by the server's operator",
         })

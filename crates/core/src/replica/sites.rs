@@ -26,6 +26,10 @@ use stoa_tree::{
 };
 use stoa_wire::{Acl, AclList, Create, CreateMode, ErrorCode, Opcode, READ_ACL, Reader, Request};
 
+/// A request that needs a site which is not connected is given up after so long, and that of a client is not waited for
+/// after twice as long.
+const WAIT_US: u64 = 5_000_000;
+
 /// Where it stands which sites there are.
 pub const SITES_PATH: &str = "/zookeeper/sites";
 
@@ -161,6 +165,8 @@ impl Replica {
         self.sites.outbox.retain(|(to, _)| *to != site);
         self.sites.joining.remove(&site);
         self.sites.states.retain(|(to, _)| *to != site);
+        // What it was to return is asked for again when it is there, and waited for no longer than for a site that is away.
+        self.sites.broker.wake("/");
         self.sites.backlogs.retain(|wanted| wanted.site != site);
         self.sites.torn.retain(|to| *to != site);
     }
@@ -271,9 +277,15 @@ impl Replica {
         self.at(now);
         match SiteMessage::decode(message)? {
             SiteMessage::Join => self.site_joins(from),
-            SiteMessage::Missing { has } => self.begin_behind(from, &has),
+            SiteMessage::Missing { has } => {
+                self.begin_behind(from, &has);
+                self.sites.broker.has_come(from);
+                self.tend_sites();
+            }
             SiteMessage::Again { position } => {
                 self.sites.outgoing.entry(from).or_default().begins(position);
+                self.sites.broker.has_come(from);
+                self.tend_sites();
             }
             SiteMessage::Have { position } => {
                 self.sites.outgoing.entry(from).or_default().acknowledged(position);
@@ -484,7 +496,7 @@ impl Replica {
         let ticket = ticket_of(item.origin).filter(|_| !matches!(item.outcome, Outcome::Site(_)))?;
         let tree = self.applied.partition.tree();
         let own = tree.own_site().filter(|own| *own == ticket.site);
-        let id = own.and_then(|_| self.sites.forwarded.remove(&ticket.number))?;
+        let (id, _) = own.and_then(|_| self.sites.forwarded.remove(&ticket.number))?;
         if !tree.streams().left_behind(ticket).is_empty() {
             // Nobody can say what became of what it has asked before.
             self.close(id, CloseReason::LeaderChanged);
@@ -502,7 +514,7 @@ impl Replica {
 
     /// Whether a client waits for the outcome of a request that has left.
     pub(super) fn has_forwarded(&self, id: ConnectionId) -> bool {
-        self.sites.forwarded.values().any(|waiting| *waiting == id)
+        self.sites.forwarded.values().any(|(waiting, _)| *waiting == id)
     }
 
     /// Applies what has come from another site.
@@ -545,7 +557,7 @@ impl Replica {
             Outcome::Site(SiteItem::Forwarded { number, session, .. }) => {
                 let of_here = Ticket { site, number };
                 if let Some(id) = own {
-                    self.sites.forwarded.insert(number, id);
+                    self.sites.forwarded.insert(number, (id, self.now.mono_us));
                 }
                 if is_new {
                     self.has_left(session);
@@ -728,6 +740,12 @@ impl Replica {
         // What cannot be read is refused where it is prepared.
         let request = request_of(&decoded);
         let missing = request.as_ref().map(|request| tree.missing_tokens(request)).unwrap_or_default();
+        if own == hub
+            && is_first
+            && let Some((_, away)) = missing.iter().find(|(_, holder)| !self.sites.is_open(*holder))
+        {
+            return self.sites.broker.awaits(ticket, *away, self.now.mono_us);
+        }
         let visited = visited_at_once(request.as_ref(), &decoded, &missing, ticket.site);
         if !is_first && visited != Some(ticket.site) {
             // Only the site that keeps its order may carry out what follows it.
@@ -885,6 +903,30 @@ impl Replica {
                 let item = SiteItem::Recall { to: holder, path: &path };
                 self.applied.partition.propose_site_item(None, &item);
             }
+        }
+    }
+
+    /// Gives up what has waited for too long for a site that is away. What is on its way to one, or to the hub, may have
+    /// been carried out there: of that nobody can say what becomes of it, and its client is let go.
+    pub(super) fn give_up_waiting(&mut self) {
+        let since_us = self.now.mono_us.saturating_sub(WAIT_US);
+        while self.prepares()
+            && !self.is_between_reigns()
+            && let Some(ticket) = self.sites.broker.next_late(since_us)
+        {
+            let tree = self.applied.partition.tree();
+            let waiting = tree.streams().waiting(ticket).filter(|waiting| waiting.by == CarriedOut::Here);
+            let Some(server) = waiting.map(|waiting| waiting.server) else { continue };
+            self.sites.broker.take_in_hand(ticket);
+            let origin = Origin { server, request: ticket.number, site: ticket.site };
+            self.applied.partition.propose_refusal(origin, ErrorCode::OperationTimeout.into());
+        }
+        let since_us = self.now.mono_us.saturating_sub(2 * WAIT_US);
+        let late = self.sites.forwarded.iter().filter(|(_, (_, began_us))| *began_us <= since_us);
+        let late: Vec<(u64, ConnectionId)> = late.map(|(number, (id, _))| (*number, *id)).collect();
+        for (number, id) in late {
+            self.sites.forwarded.remove(&number);
+            self.close(id, CloseReason::SiteAway);
         }
     }
 

@@ -215,3 +215,42 @@ fn who_is_not_asked_says_so() {
     world.check_equal();
     assert_eq!((world.tree(2).hub(), world.tree(2).reign()), (Some(HUB), 3));
 }
+
+#[test]
+fn what_a_site_that_is_away_holds_cannot_be_written_and_says_so() {
+    let mut world = World::new(3);
+    let (one, two, three) = (world.open(HUB), world.open(2), world.open(3));
+    world.ask(one, &create(1, "/a", CreateMode::Persistent));
+    world.ask(one, &create(2, "/b", CreateMode::Persistent));
+    give(&mut world, two, "/a", 1);
+    // One is wanted back when it goes, the others are asked for later.
+    world.cut.extend([(2, HUB), (HUB, 2)]);
+    world.send(one, &set(3, "/a", b"x"));
+    world.settle();
+    world.site(HUB).server.site_lost(2);
+    world.send(three, &set(1, "/a", b"x"));
+    world.send(three, &set(2, "/b", b"behind it"));
+    world.settle();
+    assert_eq!(world.take(three), []);
+    world.pass(5100);
+    world.pass(100);
+    let heard = world.take(three);
+    assert_eq!(heard[0].err, ErrorCode::OperationTimeout as i32);
+    assert_eq!((heard.len(), heard[1].stat().version), (2, 1), "what is not there is done all the same");
+    assert_eq!(world.take(one)[0].err, ErrorCode::OperationTimeout as i32);
+    // The one that is cut off holds what it holds. Of what it does not hold nobody can say what becomes of it.
+    assert_eq!(world.ask_here(two, &set(3, "/a", b"3")).unwrap().stat().version, 3);
+    world.send(two, &set(4, "/b", b"?"));
+    while world.store(2) {}
+    world.pass(5100);
+    world.send(two, &get(5, "/a"));
+    world.pass(5100);
+    world.pass(100);
+    assert_eq!(world.site(2).closed.get(&two.1), Some(&CloseReason::SiteAway));
+    world.cut.clear();
+    world.connect_sites(2);
+    world.settle();
+    world.check_equal();
+    assert_eq!(world.tree(HUB).get("/a").unwrap().stat().version, 3);
+    assert_eq!(world.tree(HUB).get("/b").unwrap().stat().version, 2);
+}
