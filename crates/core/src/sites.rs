@@ -298,9 +298,9 @@ impl Outgoing {
         Lacks::wants(is_lacked, items)
     }
 
-    /// Whether it is looked for what it lacks.
+    /// Whether it is looked for what it lacks, as far back as there is anything.
     pub(crate) fn is_looking(&self) -> bool {
-        self.lacks.is_some()
+        self.lacks.as_ref().is_some_and(|lacks| !lacks.is_whole())
     }
 
     /// Everything was looked at: from here on it is told like any other.

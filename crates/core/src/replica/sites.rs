@@ -479,7 +479,10 @@ impl Replica {
         let outgoing = self.sites.outgoing.entry(site).or_default();
         outgoing.begins_behind(lacks);
         if is_in_memory {
-            outgoing.pass(self.sites.kept.gone(), 0);
+            // What was said in this reign, or of the next one, is none of the updates.
+            let streams = tree.streams();
+            let since = if is_hub { streams.reigned_at() } else { streams.claimed_at().saturating_sub(1) };
+            outgoing.pass(self.sites.kept.gone().min(since), 0);
         }
     }
 

@@ -72,10 +72,10 @@ impl Tree {
 
     fn write_reign(&self, walk: &mut Walk) {
         let (sites, streams) = (&self.sites, &self.sites.streams);
-        let (noted, at) = streams.reign_noted();
+        let [reign, claimed] = streams.reigns_noted();
         let block = walk.block();
         block.push(tag::REIGN);
-        for number in [sites.reign, noted, at] {
+        for number in [sites.reign, reign.0, reign.1, claimed.0, claimed.1] {
             block.extend_from_slice(&number.to_le_bytes());
         }
         block.push(streams.standing() as u8);
@@ -186,8 +186,7 @@ impl Loader {
     fn read_reign(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
         self.tree.sites.reign = reader.u64()?;
         let streams = &mut self.tree.sites.streams;
-        let (claim, followed) = (streams.claim(), streams.followed());
-        streams.load_reign(claim, followed, (reader.u64()?, reader.u64()?));
+        streams.load_reign((reader.u64()?, reader.u64()?), (reader.u64()?, reader.u64()?));
         let known = [SiteStanding::Member, SiteStanding::Lost, SiteStanding::Discarded];
         let standing = known.get(usize::from(reader.u8()?));
         streams.set_standing(*standing.ok_or(LoadError::Malformed("it says badly what its site is"))?);
@@ -218,9 +217,7 @@ impl Loader {
         let mut set = || Ok(SiteSet::from_bits(reader.u64()? as u32));
         let claim = Claim { reign, hub, life, lost: set()?, needed: set()? };
         let followed = set()?;
-        let streams = &mut self.tree.sites.streams;
-        let noted = streams.reign_noted();
-        streams.load_reign(Some(claim), followed, noted);
+        self.tree.sites.streams.load_claim(claim, followed);
         Ok(())
     }
 

@@ -79,6 +79,8 @@ pub struct Streams {
     followed: SiteSet,
     /// The reign of the last hub that was noted, and where this site's log stood when it had begun here.
     reign: (u64, u64),
+    /// The same of the last claim.
+    claimed: (u64, u64),
     standing: SiteStanding,
 }
 
@@ -305,14 +307,25 @@ impl Streams {
         self.reign.1
     }
 
-    /// What a snapshot says of reigns.
-    pub(super) fn load_reign(&mut self, claim: Option<Claim>, followed: SiteSet, reign: (u64, u64)) {
-        (self.claim, self.followed, self.reign) = (claim, followed, reign);
+    /// The same of the last claim, which stands there.
+    #[must_use]
+    pub fn claimed_at(&self) -> u64 {
+        self.claimed.1
     }
 
-    /// The last reign that was noted, and where.
-    pub(super) fn reign_noted(&self) -> (u64, u64) {
-        self.reign
+    /// What a snapshot says of reigns.
+    pub(super) fn load_reign(&mut self, reign: (u64, u64), claimed: (u64, u64)) {
+        (self.reign, self.claimed) = (reign, claimed);
+    }
+
+    /// What it says of a claim.
+    pub(super) fn load_claim(&mut self, claim: Claim, followed: SiteSet) {
+        (self.claim, self.followed) = (Some(claim), followed);
+    }
+
+    /// The last reign that was noted and the last claim, and where.
+    pub(super) fn reigns_noted(&self) -> [(u64, u64); 2] {
+        [self.reign, self.claimed]
     }
 
     /// What a snapshot says of the numbers.
@@ -333,6 +346,10 @@ impl Tree {
         let (reign, streams) = (self.sites.reign, &mut self.sites.streams);
         if streams.reign.0 != reign {
             streams.reign = (reign, position);
+        }
+        let claimed = streams.claim.map_or(streams.claimed.0, |claim| claim.reign);
+        if streams.claimed.0 != claimed {
+            streams.claimed = (claimed, position);
         }
         let is_first = streams.begun == 0;
         // The entry with which the first site has become one says nothing to others.
