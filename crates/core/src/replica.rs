@@ -28,6 +28,7 @@ mod session_table;
 mod side;
 mod site_policy;
 mod site_status;
+mod site_streams;
 mod sites;
 mod snapshot;
 mod status;

@@ -463,6 +463,28 @@ impl Broker {
     }
 }
 
+/// What other sites want that is not at hand.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    /// At the hub: sites that wait for a snapshot to join with, and those for which it is there, with its position.
+    pub(crate) joining: BTreeSet<SiteId>,
+    pub(crate) states: VecDeque<(SiteId, u64)>,
+    /// Sites that lack what is not kept any more.
+    pub(crate) backlogs: VecDeque<BacklogWanted>,
+    /// Sites that cannot be told what they lack.
+    pub(crate) torn: VecDeque<SiteId>,
+}
+
+/// What a leader has proposed of reigns, and is not applied yet.
+#[derive(Debug, Default)]
+pub(crate) struct ProposedReigns {
+    /// The last reign that it has proposed to follow, and that it has proposed to begin.
+    pub(crate) followed: u64,
+    pub(crate) begun: u64,
+    /// Of sites that were given up and want the state, those that are to be there again.
+    pub(crate) returning: SiteSet,
+}
+
 /// Other sites, as this server knows them.
 #[derive(Debug, Default)]
 pub(crate) struct SiteLinks {
@@ -479,18 +501,10 @@ pub(crate) struct SiteLinks {
     pub(crate) broker: Broker,
     /// What is for other sites.
     pub(crate) outbox: VecDeque<(SiteId, Bytes)>,
-    /// At the hub: sites that wait for a snapshot to join with, and those for which it is there, with its position.
-    pub(crate) joining: BTreeSet<SiteId>,
-    pub(crate) states: VecDeque<(SiteId, u64)>,
-    /// Sites that lack what is not kept any more.
-    pub(crate) backlogs: VecDeque<BacklogWanted>,
-    /// Sites that cannot be told what they lack.
-    pub(crate) torn: VecDeque<SiteId>,
-    /// The last reign that this leader has proposed to follow, and that it has proposed to begin.
-    pub(crate) proposed_reign: u64,
-    pub(crate) begun_reign: u64,
-    /// Of those that wait for the state, who was given up, and of whom it is proposed that they are there again.
-    pub(crate) returning: SiteSet,
+    /// What sites want besides.
+    pub(crate) wanted: Wanted,
+    /// What this leader has proposed of reigns.
+    pub(crate) proposed: ProposedReigns,
     /// Whether what is being applied has come from another site.
     pub(crate) is_importing: bool,
     /// Of each session, the requests that are proposed to go elsewhere, or to be done later (true), and are not applied.

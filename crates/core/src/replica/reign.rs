@@ -117,12 +117,12 @@ impl Replica {
     }
 
     fn propose_to_follow(&mut self, claim: Claim) {
-        if self.sites.proposed_reign >= claim.reign {
+        if self.sites.proposed.followed >= claim.reign {
             return;
         }
         // From now on nothing is done any more for others, nor by who is the hub: what is proposed from here on comes
         // behind this.
-        self.sites.proposed_reign = claim.reign;
+        self.sites.proposed.followed = claim.reign;
         self.applied.partition.propose_site_item(None, &SiteItem::Follow(claim));
         self.pump();
     }
@@ -184,7 +184,7 @@ impl Replica {
     /// Whether nothing is done for other sites, because one of them is becoming the hub.
     pub(super) fn is_between_reigns(&self) -> bool {
         let tree = self.applied.partition.tree();
-        tree.streams().claim().is_some() || self.sites.proposed_reign > tree.reign()
+        tree.streams().claim().is_some() || self.sites.proposed.followed > tree.reign()
     }
 
     /// At who claims a reign: it begins when all have followed that have to.
@@ -193,8 +193,8 @@ impl Replica {
         let Some(claim) = tree.streams().claim().filter(|claim| Some(claim.hub) == tree.own_site()) else {
             return;
         };
-        if tree.waits_for().is_empty() && self.sites.begun_reign != claim.reign {
-            self.sites.begun_reign = claim.reign;
+        if tree.waits_for().is_empty() && self.sites.proposed.begun != claim.reign {
+            self.sites.proposed.begun = claim.reign;
             let reign = (claim.reign, claim.hub);
             // It is one of the sites, so nothing speaks against it.
             let _ = self.applied.partition.propose_reign(reign, claim.lost, self.now);
@@ -208,10 +208,10 @@ impl Replica {
         if tree.own_site() != tree.hub() || !self.prepares() || self.is_between_reigns() {
             return;
         }
-        let is_lost = |site: &SiteId| tree.is_lost(*site) && !self.sites.returning.contains(*site);
-        let wanted: Vec<SiteId> = self.sites.joining.iter().copied().filter(is_lost).collect();
+        let is_lost = |site: &SiteId| tree.is_lost(*site) && !self.sites.proposed.returning.contains(*site);
+        let wanted: Vec<SiteId> = self.sites.wanted.joining.iter().copied().filter(is_lost).collect();
         for site in wanted {
-            self.sites.returning = self.sites.returning.with(site);
+            self.sites.proposed.returning = self.sites.proposed.returning.with(site);
             // It is lost, so nothing speaks against it.
             let _ = self.applied.partition.propose_return(site, self.now);
         }
@@ -236,7 +236,7 @@ impl Replica {
             self.site_lost(site);
             self.sites.settled.remove(&site);
         }
-        self.sites.returning = SiteSet::default();
+        self.sites.proposed.returning = SiteSet::default();
         if self.timeline.leads() {
             self.resume_site();
         }

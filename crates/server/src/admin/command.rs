@@ -245,15 +245,8 @@ impl Command {
             Command::InitialConfiguration => {
                 fields(json!({ "initial_configuration": render::as_toml(&process.settings) }))
             }
-            Command::ObserverConnectionStatReset | Command::Ruok => Map::new(),
-            // These take their time.
-            Command::Move
-            | Command::Snapshot
-            | Command::SitesAdd
-            | Command::SitesLose
-            | Command::SitesPromote
-            | Command::SitesRejoin
-            | Command::SitesRemove => Map::new(),
+            // The others have nothing to tell, or are carried out elsewhere, since they take their time.
+            _ => Map::new(),
         })
     }
 }

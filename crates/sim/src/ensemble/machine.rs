@@ -444,7 +444,7 @@ impl World {
         let base = &restored.base;
         let is_of_another = restored.history.is_some_and(|history| self.is_foreign(history.id));
         let Some(machine) = self.machines.get_mut(&id).filter(|_| !is_of_another) else { return Ok(()) };
-        let is_followed = !self.settings.config.site.is_some() && self.judges.checker.is_none();
+        let is_followed = self.settings.config.site.is_none() && self.judges.checker.is_none();
         let history = &mut self.judges.history;
         if let ([whole], true) = (partitions, is_followed) {
             // What it knew to be committed when it ended nobody may have applied yet: what it rests on now, and behind a
