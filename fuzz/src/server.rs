@@ -3,8 +3,8 @@
 use crate::Input;
 use bytes::Bytes;
 use stoa_core::{
-    Config, ConnectionId, Items, Now, Outcome, Output, PeerOutput, Reaping, Recovered, Shard, SiteId,
-    SnapshotOutput,
+    Config, ConnectionId, Items, Now, Outcome, Output, PeerOutput, PolicySettings, Reaping, Recovered, Shard,
+    SiteId, SnapshotOutput,
 };
 use stoa_tree::{Options, Tree};
 use stoa_wire::{ConnectRequest, begin_frame, end_frame, next_frame};
@@ -40,7 +40,7 @@ impl Member {
         let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let config = Config {
             server_id: id,
-            is_of_site,
+            site: is_of_site.then(PolicySettings::default),
             tick_ms: 100,
             session_timeout_min_ms: 500,
             heartbeat_ms: 20,
@@ -321,8 +321,8 @@ pub fn site(data: &[u8]) {
         }
         member.settle();
         while member.server.poll_site().is_some() {}
-        while let Some((to, since, _)) = member.server.poll_site_backlog() {
-            member.server.site_backlog(to, since, &[], member.now);
+        while let Some(wanted) = member.server.poll_site_backlog() {
+            member.server.site_backlog(wanted.site, wanted.since, &[], member.now);
         }
     }
     assert_eq!(member.server.tree().digest(), member.server.tree().recomputed_digest());
