@@ -208,6 +208,7 @@ impl Replica {
             let tree = self.applied.partition.tree();
             let own = tree.own_site();
             let at_home = tree.sessions().filter(|session| Some(tree.home_of(session.id)) == own);
+            self.sites.importing.clear();
             self.sessions.live.replace_global(at_home.map(|it| (it.id, it.timeout_ms)), self.now);
             // Nobody was served before, so little else follows from what is there now. The log need not be read to
             // that end again.

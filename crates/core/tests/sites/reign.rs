@@ -27,6 +27,14 @@ impl World {
     /// A site claims to be the hub; those that are given up are no more.
     pub(crate) fn claim(&mut self, to: SiteId, lost: &[SiteId]) {
         let (now, before) = (self.now, self.hub);
+        let set = |sites: &[SiteId]| sites.iter().fold(SiteSet::default(), |set, site| set.with(*site));
+        let is_other = |id: &SiteId| *id != to && !lost.contains(id);
+        let others: Vec<_> = self.alive().into_iter().filter(is_other).collect();
+        match self.site(to).server.claim_reign(set(lost), set(&others), now) {
+            // It may be one that it does not know yet.
+            Err(ReignRefusal::IsTheHub) => return,
+            claimed => drop(claimed.unwrap()),
+        }
         self.dead.extend(lost);
         self.links.clear();
         for id in self.alive() {
@@ -34,9 +42,6 @@ impl World {
                 self.site(id).server.site_lost(other);
             }
         }
-        let set = |sites: &[SiteId]| sites.iter().fold(SiteSet::default(), |set, site| set.with(*site));
-        let others: Vec<_> = self.alive().into_iter().filter(|id| *id != to).collect();
-        self.site(to).server.claim_reign(set(lost), set(&others), now).unwrap();
         self.poll(to);
         while self.store(to) {}
         self.hub = to;
