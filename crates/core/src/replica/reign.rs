@@ -90,10 +90,9 @@ impl Replica {
             return Err(ReignRefusal::IsTheHub);
         }
         let reign = before.map_or(0, |claim| claim.reign).max(tree.reign()) + 1;
-        // Who was given up has nothing to tell; but one that is followed already may be the hub by now.
-        let mut wanted =
-            needed.iter().filter(|site| !tree.is_lost(*site)).fold(SiteSet::default(), SiteSet::with);
-        wanted = before.map_or(wanted, |before| wanted.with(before.hub)).without(SiteSet::of(own));
+        // One that is followed already may be the hub by now. One that was given up, as far as is known here, may have come
+        // back: who does not name it again waits for it.
+        let wanted = before.map_or(needed, |before| needed.with(before.hub)).without(SiteSet::of(own));
         let life = tree.times_lost(own);
         let claim = Claim { reign, hub: own, life, lost, needed: wanted.without(lost) };
         self.propose_to_follow(claim);

@@ -204,6 +204,13 @@ impl World {
             return;
         }
         self.follow(leaf);
+        let tree = self.tree(hub);
+        let is_hub = tree.hub() == Some(hub) && tree.streams().claim().is_none();
+        if is_hub && tree.is_lost(leaf) && self.site_at(leaf).has_joined() {
+            // It is told so, and serves nobody.
+            self.dead.insert(leaf);
+            return;
+        }
         self.site(hub).server.site_connected(leaf, now);
         self.site(leaf).server.site_connected(hub, now);
         self.poll(hub);

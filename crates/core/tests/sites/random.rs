@@ -388,7 +388,6 @@ impl Run {
 
     fn claim_for(&mut self, to: SiteId, mut lost: Vec<SiteId>) {
         lost.extend(self.world.dead.iter().copied());
-        lost.retain(|site| !self.world.tree(to).is_lost(*site));
         self.world.claim(to, &lost);
         self.flee();
     }
@@ -500,6 +499,7 @@ impl Run {
         for _ in 0..4 * self.world.sites.len() {
             // Sites meet again and again.
             self.world.leaves().into_iter().for_each(|leaf| self.world.connect_sites(leaf));
+            self.flee();
             self.world.settle();
             let hub = self.world.hub;
             if !self.is_settled() && self.world.torn.is_empty() && self.world.site(hub).server.leads() {

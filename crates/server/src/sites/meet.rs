@@ -273,12 +273,13 @@ impl Sites {
             // It knows of a later hub.
             self.to_look_at.set(self.to_look_at.get().with(site.number));
         }
-        let is_lost = tree.is_lost(site.number) || hello.lives != tree.times_lost(site.number);
+        let is_past = hello.lives != tree.times_lost(site.number);
+        let is_lost = tree.is_lost(site.number) || is_past;
         let is_upper = claim.map_or(hub == own, |claim| claim.hub == own);
         let follows = |claim: Claim| hello.following == claim.reign;
         let answer = match () {
             () if hello.has_joined && is_lost && hub == own => Answer::Lost,
-            () if hello.looks || !is_upper => Answer::Known,
+            () if hello.looks || !is_upper || hello.has_joined && is_past => Answer::Known,
             // The state is the hub's to give.
             () if !hello.has_joined && hub == own && claim.is_none() => Answer::Connected,
             () if !hello.has_joined => Answer::Known,

@@ -98,7 +98,8 @@ impl Tree {
         let claim = self.sites.streams.claim();
         let is_going = claim.is_some_and(|claim| claim.lost.contains(from));
         // That it has come back may be what it has to tell.
-        let is_next = claim.is_some_and(|claim| claim.hub == from);
+        let is_wanted = |claim: Claim| claim.hub == self.sites.own && claim.needed.contains(from);
+        let is_next = claim.is_some_and(|claim| claim.hub == from || is_wanted(claim));
         !is_going && (is_next || !self.is_lost(from))
     }
 
