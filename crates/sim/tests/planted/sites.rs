@@ -47,7 +47,7 @@ alarms! {
     a_number_without_a_token_is_found: SequentialNeedsNoToken in "default",
     a_holder_until_the_end_is_applied_is_found: HeldUntilApplied in "default",
     a_snapshot_without_marks_is_found: SnapshotWithoutMarks in "away",
-    a_change_that_came_late_and_is_not_told_is_found: LateIsNotNoted in "lines",
+    a_change_that_came_late_and_is_not_told_is_found: LateIsNotNoted in "default",
     a_create_behind_the_end_of_its_session_is_found: EndIsForgotten in "default",
 }
 
