@@ -1,4 +1,5 @@
-"""Three sites under load, as `stoa dev --sites` starts them: servers are killed, links are cut, all of it comes back.
+"""Three sites under load, as `stoa dev --sites` starts them: servers are killed, links are cut, all of it comes back, and
+in the middle another site becomes the hub.
 
 Clients at each site, and some that go from site to site, set the same few znodes, and note what they were told. In the end no version of a znode was given
 twice, each has at least the last version that anybody was told of, and all sites have the same.
@@ -11,6 +12,7 @@ import logging
 import os
 import pathlib
 import random
+import re
 import shlex
 import signal
 import socket
@@ -33,6 +35,7 @@ SESSION_SECONDS = 6
 START_SECONDS = 30
 ANSWER_SECONDS = 20
 EQUAL_SECONDS = 60
+PROMOTE_SECONDS = 40
 # Links as long as those between data centres would make the rounds no better, and slower.
 ROUND_TRIPS = "virginia california 6\nvirginia frankfurt 9\n"
 
@@ -58,7 +61,8 @@ class Sites:
         trips.write_text(ROUND_TRIPS)
         command = [stoa, "dev", "--sites", ",".join(SITES), "--servers", str(servers)]
         command += ["--round-trips", str(trips), "--port", str(self.port), "--data-dir", str(folder / "data")]
-        self.log = (folder / "log.txt").open("w")
+        self.stoa, self.log_path = stoa, folder / "log.txt"
+        self.log = self.log_path.open("w")
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=self.log, stderr=subprocess.STDOUT, text=True
         )
@@ -94,6 +98,24 @@ class Sites:
         for site in sorted(self.cut):
             self.type(f"heal {site}")
         self.down, self.cut = set(), set()
+
+    def move_hub(self, site):
+        """Another site becomes the hub, while all are there. Returns what is wrong."""
+        said = self.log_path.read_text()
+        admins = re.findall(r"http://(127\.0\.0\.1:\d+)/commands", said.split("  admin ")[-1])
+        first = SITES.index(site) * self.servers
+        print(f"    {site} becomes the hub", flush=True)
+        deadline = time.monotonic() + PROMOTE_SECONDS
+        while True:
+            # The one that leads its site says more than the others.
+            for admin in admins[first : first + self.servers]:
+                asked = [self.stoa, "sites", "promote", "--admin", admin]
+                done = subprocess.run(asked, capture_output=True, text=True, timeout=2 * PROMOTE_SECONDS, check=False)
+                if done.returncode == 0 or "is the hub already" in done.stderr:
+                    return []
+            if time.monotonic() > deadline:
+                return [f"{site} does not become the hub: {done.stdout}{done.stderr}"]
+            time.sleep(0.5)
 
     def end(self):
         if self.process.poll() is None:
@@ -209,7 +231,11 @@ def play(stoa, seed, troubles, servers):
             clients = [Client(sites, site, of, told) for site, of in seeds]
             for client in clients:
                 client.start()
-            for _ in range(troubles):
+            moved = []
+            for number in range(troubles):
+                if number == troubles // 2:
+                    sites.mend()
+                    moved = sites.move_hub(chance.choice(SITES))
                 time.sleep(chance.uniform(0.3, 2.5))
                 sites.trouble(chance)
             sites.mend()
@@ -218,7 +244,7 @@ def play(stoa, seed, troubles, servers):
                 client.stopping.set()
             for client in clients:
                 client.join(ANSWER_SECONDS + 2 * SESSION_SECONDS)
-            complaints = differences(sites, told)
+            complaints = moved + differences(sites, told)
         finally:
             sites.end()
         if complaints:
