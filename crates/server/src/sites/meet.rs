@@ -124,7 +124,7 @@ impl Sites {
 
     /// Another site has told what it knows.
     fn learn(&self, welcome: &Welcome, driver: &Driver) {
-        let now = driver.now();
+        let (now, upper) = (driver.now(), self.upper(driver));
         {
             let mut server = driver.server.borrow_mut();
             let known = server.tree().reign().max(self.believed.get().0);
@@ -141,7 +141,10 @@ impl Sites {
             }
         }
         driver.after_input();
-        self.is_news.notify_one();
+        let is_claim = welcome.claim.is_some_and(|claim| Some(claim.hub) != upper);
+        if is_claim || self.upper(driver) != upper {
+            self.is_news.notify_one();
+        }
     }
 
     /// A site's name, and where its servers may be: as the settings say, since that is how this server reaches them, or
