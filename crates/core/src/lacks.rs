@@ -1,9 +1,11 @@
 //! What another site lacks of this site's log, when nothing is known of its position in that, but of each site the last
 //! update that it has.
 //!
-//! Updates of one site are everywhere in one order, so who has one of them has all before it. Of those of each site that
-//! it lacks, what is looked at must reach back to one that it has, or to what was here when this log began, which it must
-//! have: else something may be missing in between, and it must not be told any of the rest.
+//! Updates of one site are everywhere in one order, so who has one of them has all before it. What is looked at must begin
+//! where it has everything before: what is kept in memory, if it has all that is not kept any more; or the whole log, if
+//! it has what was here when that began. Else something may be missing in between, and it must not be told any of the
+//! rest. (That something which it has stands in the log shows nothing: it may have come once more, by way of another
+//! site, behind what it lacks.)
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
@@ -72,17 +74,55 @@ impl Lacks {
         self.unseen.is_empty()
     }
 
-    /// Looks for everything that it lacks in these entries. Whether nothing of it stands before them; then they are all
-    /// that has to be looked at.
-    pub(crate) fn are_all_in<'a>(&mut self, entries: impl Iterator<Item = (u64, &'a Bytes)>) -> bool {
-        let mut looked = self.clone();
-        for (position, entry) in entries {
-            looked.looks_at(position, entry);
-        }
-        let are_all = !looked.is_torn && looked.unseen.is_empty();
-        if are_all {
+    /// Whether it has everything that is not kept in memory any more: then what is kept is all that has to be looked at.
+    pub(crate) fn is_all_kept(&mut self, gone: Option<&BTreeMap<SiteId, i64>>) -> bool {
+        let Some(gone) = gone else { return self.unseen.is_empty() };
+        let has = |site: &SiteId| self.has.get(site).copied().unwrap_or(0);
+        let is_all = self.unseen.iter().all(|site| has(site) >= gone.get(site).copied().unwrap_or(0));
+        if is_all {
             self.unseen.clear();
         }
-        are_all
+        is_all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: SiteId = 2;
+
+    fn lacks(has: &[(SiteId, i64)], seen: &[(SiteId, i64)], floors: &[(SiteId, i64)]) -> Lacks {
+        Lacks::new(has, OWN, &floors.iter().copied().collect(), seen.iter().copied(), 10)
+    }
+
+    #[test]
+    fn who_lacks_what_was_here_before_this_log_is_told_nothing() {
+        assert!(!lacks(&[(1, 50)], &[(1, 90)], &[(1, 40)]).is_torn());
+        assert!(lacks(&[(1, 30)], &[(1, 90)], &[(1, 40)]).is_torn());
+        // What this site has done before concerns nobody.
+        assert!(!lacks(&[], &[(OWN, 90)], &[(OWN, 40)]).is_torn());
+        assert!(!lacks(&[(1, 30)], &[(1, 30)], &[(1, 40)]).is_torn(), "it lacks nothing of it");
+    }
+
+    #[test]
+    fn what_is_kept_is_all_when_it_has_everything_else() {
+        let gone: BTreeMap<SiteId, i64> = [(1, 50), (3, 70)].into();
+        let of = |has: &[(SiteId, i64)]| lacks(has, &[(1, 90), (3, 70)], &[]);
+        assert!(of(&[(1, 50), (3, 70)]).is_all_kept(Some(&gone)));
+        assert!(!of(&[(1, 49), (3, 70)]).is_all_kept(Some(&gone)));
+        assert!(!of(&[(1, 50)]).is_all_kept(Some(&gone)));
+        // Nothing is known of what is not kept: then only who lacks nothing need not be looked for.
+        assert!(!of(&[(1, 50), (3, 70)]).is_all_kept(None) && of(&[(1, 90), (3, 70)]).is_all_kept(None));
+    }
+
+    #[test]
+    fn a_log_that_does_not_reach_back_tells_nothing() {
+        let mut all = lacks(&[(1, 50)], &[(1, 90)], &[]);
+        all.looks_at(10, &Bytes::new());
+        assert!(!all.is_torn() && !all.is_whole());
+        let mut cut = lacks(&[(1, 50)], &[(1, 90)], &[]);
+        cut.looks_at(11, &Bytes::new());
+        assert!(cut.is_torn());
     }
 }

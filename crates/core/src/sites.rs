@@ -22,6 +22,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::{BufMut, Bytes};
 use stoa_front::ConnectionId;
+use stoa_partition::made_in;
 use stoa_sites::is_at_or_below;
 use stoa_timeline::BadMessage;
 use stoa_tree::{SiteId, SiteSet, Ticket};
@@ -150,6 +151,8 @@ pub(crate) struct Kept {
     end: u64,
     /// Up to here nothing is kept any more.
     gone: u64,
+    /// The last update of each site in what is not kept any more since this is a site, if that is known.
+    gone_seen: Option<BTreeMap<SiteId, i64>>,
 }
 
 impl Kept {
@@ -165,6 +168,17 @@ impl Kept {
         *self = Self { gone: position, ..Self::default() };
     }
 
+    /// This is a site since a position of its log.
+    pub(crate) fn begin(&mut self, position: u64) {
+        self.restart(position);
+        self.gone_seen = Some(BTreeMap::new());
+    }
+
+    /// The last update of each site in what is not kept any more, if that is known.
+    pub(crate) fn gone_seen(&self) -> Option<&BTreeMap<SiteId, i64>> {
+        self.gone_seen.as_ref()
+    }
+
     /// Everything up to a position is not needed any more beyond `bytes_least`, or there is more than `bytes_max`.
     pub(crate) fn trim(&mut self, upto: u64, bytes_least: usize, bytes_max: usize) {
         let is_over =
@@ -172,6 +186,12 @@ impl Kept {
         while let Some(first) = self.entries.front().filter(|first| is_over(first, self.bytes)) {
             self.bytes -= first.entry.len();
             self.gone = first.position;
+            if let Some(seen) = &mut self.gone_seen {
+                made_in(&first.entry, &mut |site, zxid| {
+                    let last = seen.entry(site).or_default();
+                    *last = zxid.max(*last);
+                });
+            }
             self.entries.pop_front();
         }
     }

@@ -253,8 +253,7 @@ impl Replica {
         let is_lacked = |maker: SiteId| if is_hub { maker == own } else { maker != site };
         let seen = tree.seen().filter(|(maker, _)| is_lacked(*maker));
         let mut lacks = Lacks::new(has, own, &tree.floors().collect(), seen, tree.streams().begun());
-        let in_memory = self.sites.kept.behind(0).map(|kept| (kept.position, &kept.entry));
-        let is_in_memory = lacks.are_all_in(in_memory);
+        let is_in_memory = !lacks.is_torn() && lacks.is_all_kept(self.sites.kept.gone_seen());
         let outgoing = self.sites.outgoing.entry(site).or_default();
         outgoing.begins_behind(lacks);
         if is_in_memory {

@@ -228,7 +228,7 @@ impl Replica {
     pub(super) fn keep_for_sites(&mut self, position: u64, entry: &Bytes) {
         if self.applied.partition.tree().own_site().is_some() {
             if self.applied.partition.tree_mut().note_position(position) {
-                self.sites.kept.restart(position - 1);
+                self.sites.kept.begin(position - 1);
             }
             self.sites.kept.push(position, entry.clone(), self.now.mono_us);
             self.sites.kept.trim(0, KEPT_LEAST_BYTES, self.kept_bytes());
