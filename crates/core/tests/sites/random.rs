@@ -288,8 +288,8 @@ impl Run {
         tree.hub() == Some(self.world.hub) && tree.streams().claim().is_none()
     }
 
-    /// A site tells another one everything that it has.
-    fn drain(&mut self, from: SiteId, to: SiteId) {
+    /// A site tells another one everything that it has. False if it cannot, since its log begins later.
+    fn drain(&mut self, from: SiteId, to: SiteId) -> bool {
         let (mut is_busy, mut turns) = (true, 0);
         while is_busy {
             is_busy = self.world.store(from) | self.world.store(to);
@@ -297,6 +297,7 @@ impl Run {
             turns += 1;
             assert!(turns < 10_000, "it never comes to an end");
         }
+        !self.world.torn.contains(&(from, to))
     }
 
     /// Whose clients have to go elsewhere.
@@ -320,7 +321,9 @@ impl Run {
         let leaf = leaves[self.random.below(leaves.len())];
         if self.is_strict {
             self.world.connect_sites(leaf);
-            self.drain(leaf, hub);
+            if !self.drain(leaf, hub) {
+                return;
+            }
         }
         self.world.lose(leaf);
         self.flee();
@@ -339,8 +342,8 @@ impl Run {
                 && !self.world.tree(has).is_lost(lacks)
                 && self.world.site(has).server.leads()
             {
-                if self.is_strict {
-                    self.drain(lacks, has);
+                if self.is_strict && !self.drain(lacks, has) {
+                    continue;
                 }
                 self.world.lose(lacks);
                 self.flee();
@@ -379,7 +382,9 @@ impl Run {
             if self.is_strict {
                 let last = ready[self.random.below(ready.len())];
                 self.world.connect_sites(last);
-                self.drain(before, last);
+                if !self.drain(before, last) {
+                    return;
+                }
             }
             lost.push(before);
         }

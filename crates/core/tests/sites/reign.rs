@@ -35,6 +35,9 @@ impl World {
             Err(ReignRefusal::IsTheHub) => return,
             claimed => drop(claimed.unwrap()),
         }
+        if std::env::var_os("SITES_STORY").is_some() {
+            eprintln!("site {to} claims, without {lost:?}; {before} was followed");
+        }
         self.dead.extend(lost);
         self.links.clear();
         for id in self.alive() {
