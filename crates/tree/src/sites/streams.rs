@@ -253,11 +253,14 @@ impl Streams {
     pub(super) fn begin_reign(&mut self, own: SiteId, (before, hub): (SiteId, SiteId), reign: u64) {
         self.forget_others(own);
         self.claim = self.claim.filter(|claim| claim.reign > reign);
+        // Positions of other logs count no more, but that there are those sites: who is asked for a session of one knows it.
         if own == before && hub != before {
-            self.imported.clear();
+            self.imported.values_mut().for_each(|position| *position = 0);
         }
-        if hub != before {
-            self.imported.remove(&before);
+        if hub != before
+            && let Some(position) = self.imported.get_mut(&before)
+        {
+            *position = 0;
         }
     }
 
