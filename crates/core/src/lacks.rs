@@ -18,9 +18,9 @@ pub(crate) struct Lacks {
     has: BTreeMap<SiteId, i64>,
     /// Sites of whose updates it lacks some, where it was not seen yet that none of these is missing.
     unseen: BTreeSet<SiteId>,
-    /// Where this site's log began, and whether what was looked at first stands there.
+    /// Where this site's log began, and whether anything was looked at.
     begun: u64,
-    is_from_begin: Option<bool>,
+    has_looked: bool,
     /// Whether something may be missing.
     is_torn: bool,
 }
@@ -43,17 +43,19 @@ impl Lacks {
         let unseen: BTreeSet<SiteId> = seen.filter(is_more).map(|(site, _)| site).collect();
         let floor = |site: &SiteId| floors.get(site).copied().unwrap_or(0);
         let is_torn = unseen.iter().any(|site| has.get(site).copied().unwrap_or(0) < floor(site));
-        Self { has, unseen, begun, is_from_begin: None, is_torn }
+        Self { has, unseen, begun, has_looked: false, is_torn }
     }
 
     /// Looks at the next entry. Returns whether it lacks any of it.
     pub(crate) fn looks_at(&mut self, position: u64, entry: &Bytes) -> bool {
-        let is_from_begin = *self.is_from_begin.get_or_insert(position <= self.begun);
+        // Where the log's files are read, they must reach back to where that began.
+        let is_first = !core::mem::replace(&mut self.has_looked, true);
+        self.is_torn |= is_first && position > self.begun && !self.unseen.is_empty();
         let mut is_lacked = false;
         made_in(entry, &mut |site, zxid| {
             let has = self.has.get(&site).copied().unwrap_or(0);
             is_lacked |= zxid > has;
-            self.is_torn |= self.unseen.remove(&site) && zxid > has && !is_from_begin;
+            self.unseen.remove(&site);
         });
         is_lacked
     }
@@ -63,10 +65,9 @@ impl Lacks {
         is_lacked || Items::imported(items).any(|item| item.is_ok_and(|item| is_of_streams(&item)))
     }
 
-    /// Whether it cannot be told what it lacks. Where the log's files are read, they must reach back to where that began:
-    /// what is passed on is not known to be all of it before everything was looked at.
+    /// Whether it cannot be told what it lacks.
     pub(crate) fn is_torn(&self) -> bool {
-        self.is_torn || !self.unseen.is_empty() && self.is_from_begin == Some(false)
+        self.is_torn
     }
 
     /// Whether everything was seen that it lacks.
