@@ -127,10 +127,14 @@ impl Replica {
         {
             return Judgement::Wait(Until::ProgramsAreApplied);
         }
-        match origin.map_or(Destination::Here, |_| self.destination_of(asked)) {
-            Destination::Here => {}
-            Destination::HereLater => return Judgement::Forward { here: true },
-            Destination::Elsewhere => return Judgement::Forward { here: false },
+        let destination = origin.map_or(Destination::Here, |_| self.destination_of(asked));
+        if destination != Destination::Here {
+            // What comes from where the session's client was must not wait among what it asks at its new site: each
+            // could wait for the other there.
+            return match origin.and_then(|origin| self.speaks_no_more(origin, asked)) {
+                Some(code) => Judgement::Refuse(code.into()),
+                None => Judgement::Forward { here: destination == Destination::HereLater },
+            };
         }
         if let Asked::Move { path, to } = asked
             && let Err(refusal) = self.applied.placement.check_move(path, *to)
@@ -159,6 +163,13 @@ impl Replica {
             && self.is_known(id)
             && !self.concerns_others(session, request)
             && self.destination(session, request) == Destination::Here
+    }
+
+    /// Why a contact server does not speak for the session whose client it has.
+    fn speaks_no_more(&self, origin: Origin, asked: &Asked<'_>) -> Option<ErrorCode> {
+        let Asked::Write { session, opening, .. } = asked else { return None };
+        let contact = Contact { server: origin.server, opening: *opening };
+        self.applied.partition.check_contact(*session, contact).err()
     }
 
     /// A request becomes one of this site, among all of them.
@@ -211,16 +222,13 @@ impl Replica {
     }
 
     fn take_reconfig(&mut self, origin: Origin, asked: &Asked<'_>) {
-        let Asked::Write { session, opening, identities, body, .. } = asked else { return };
-        let contact = Contact { server: origin.server, opening: *opening };
+        let Asked::Write { session, identities, body, .. } = asked else { return };
         let caller = Caller { session: *session, identities };
         let refused = match Request::decode(Opcode::Reconfig, &mut Reader::new(body)) {
-            Ok(Request::Reconfig(reconfig)) => {
-                match self.applied.partition.check_contact(*session, contact) {
-                    Ok(()) => self.propose_reconfig(origin, &reconfig, &caller),
-                    Err(code) => Err(code.into()),
-                }
-            }
+            Ok(Request::Reconfig(reconfig)) => match self.speaks_no_more(origin, asked) {
+                None => self.propose_reconfig(origin, &reconfig, &caller),
+                Some(code) => Err(code.into()),
+            },
             _ => Err(ErrorCode::MarshallingError.into()),
         };
         if let Err(refusal) = refused {
