@@ -91,6 +91,8 @@ class Run(measure.Samples):
         self.together = not args.alone
         # By part, title and kind: a report for each turn.
         self.reports = {}
+        # How many loads with records of their own each kind has had.
+        self.tops = {}
         # What one kind takes alone, and while the others are measured, too: rows of a table.
         self.checked = []
 
@@ -119,7 +121,10 @@ class Run(measure.Samples):
         service = self.running[name]
         at = [f"{site}=127.0.0.1:{service.at(site).port}" for site in sites]
         pids = ",".join(str(server.process.pid) for server in service.servers())
-        options = ["--records", RECORDS, *options]
+        if "--prepared" not in options:
+            # What a policy has learnt of other records does not concern these.
+            self.tops[name] = self.tops.get(name, 0) + 1
+        options = ["--records", RECORDS, "--path", f"/load-{self.tops[name]}", *options]
         *others, origin = service.origins()
         for other in others if "--prepared" not in options else []:
             measure.reported(sites_command(other, [f"one=127.0.0.1:{other.port}"], [*options, "--duration", 0.01]))

@@ -61,6 +61,9 @@ pub struct Config {
     /// How the hub decides where tokens are to be, if this is a server of one of several sites: then it serves nobody
     /// before its site is one.
     pub site: Option<PolicySettings>,
+    /// Whether another site takes the place of a hub that is away without an operator; then the hub prepares nothing
+    /// unless a majority of the sites hears it.
+    pub automatic_promotion: bool,
     /// About so many bytes of entries are kept for members that lag; who lags more is sent a snapshot.
     pub kept_bytes: u64,
     /// Random, and the same for all threads of a server: proves of what clients claim to have seen that the
@@ -151,6 +154,7 @@ impl Default for Config {
             local_sessions_upgrading: false,
             balance: true,
             site: None,
+            automatic_promotion: false,
             kept_bytes: 64 << 20,
             direct_secret: [0; 32],
             limits: Limits::default(),

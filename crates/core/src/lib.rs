@@ -32,6 +32,7 @@ mod config;
 mod controller;
 mod coordination;
 mod lacks;
+mod lease;
 mod liveness;
 mod local;
 mod membership;

@@ -7,6 +7,7 @@ mod controller;
 mod coordination;
 mod ensemble;
 mod handshake;
+mod lease;
 mod liveness;
 mod local;
 mod membership;
@@ -268,6 +269,7 @@ impl Replica {
             self.leader.reap_at_us = self.leader.reap_at_us.max(now.mono_us + 1_000_000);
         }
         self.look_after_tokens();
+        self.tend_lease();
         self.give_up_waiting();
         self.end_pauses();
         self.tick_ensemble();

@@ -10,11 +10,14 @@
 //!          | 4                                                               nothing is here: the hub's state is to come
 //!          | 5, (site u8, zxid i64)*                                         what is here of each site; what the sender of
 //!                                                                            the answer has besides is wanted
+//!          | 6, term u64, asked u64                             the hub of that term asks for a promise, at that time
+//!          | 7, term u64, asked u64                             and has it
 //! ```
 //! Integers are little-endian.
 
 use crate::backlog::BacklogWanted;
 use crate::lacks::Lacks;
+use crate::lease::Lease;
 use crate::site_policy::TokenPolicy;
 use crate::status::{SiteCounts, Unshipped};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,6 +35,8 @@ const HAVE: u8 = 2;
 const AGAIN: u8 = 3;
 const JOIN: u8 = 4;
 const MISSING: u8 = 5;
+const ASK: u8 = 6;
+const PROMISE: u8 = 7;
 
 /// About so many bytes of items are in a message.
 pub(crate) const BATCH_BYTES: usize = 256 << 10;
@@ -50,6 +55,8 @@ pub(crate) enum SiteMessage {
     Again { position: u64 },
     Join,
     Missing { has: Vec<(SiteId, i64)> },
+    Ask { term: u64, asked_us: u64 },
+    Promise { term: u64, asked_us: u64 },
 }
 
 impl SiteMessage {
@@ -82,6 +89,11 @@ impl SiteMessage {
                     out.put_i64_le(*zxid);
                 }
             }
+            Self::Ask { term, asked_us } | Self::Promise { term, asked_us } => {
+                out.put_u8(if matches!(self, Self::Ask { .. }) { ASK } else { PROMISE });
+                out.put_u64_le(*term);
+                out.put_u64_le(*asked_us);
+            }
         }
         out.into()
     }
@@ -96,6 +108,8 @@ impl SiteMessage {
         match bytes.first() {
             Some(&HAVE) if bytes.len() == 9 => Ok(Self::Have { position: number()? }),
             Some(&AGAIN) if bytes.len() == 9 => Ok(Self::Again { position: number()? }),
+            Some(&ASK) if bytes.len() == 17 => Ok(Self::Ask { term: number()?, asked_us: number()? }),
+            Some(&PROMISE) if bytes.len() == 17 => Ok(Self::Promise { term: number()?, asked_us: number()? }),
             Some(&JOIN) if bytes.len() == 1 => Ok(Self::Join),
             Some(&MISSING) if (bytes.len() - 1).is_multiple_of(9) => {
                 let of = |has: &[u8]| (has[0], i64::from_le_bytes(core::array::from_fn(|at| has[at + 1])));
@@ -506,7 +520,7 @@ pub(crate) struct ProposedReigns {
 }
 
 /// Other sites, as this server knows them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SiteLinks {
     /// Clients here whose requests are on their way, and since when, by the numbers of these.
     pub(crate) forwarded: BTreeMap<u64, (ConnectionId, u64)>,
@@ -532,12 +546,30 @@ pub(crate) struct SiteLinks {
     /// At the hub: where tokens are to be.
     pub(crate) policy: TokenPolicy,
     pub(crate) counts: SiteCounts,
+    /// Who may go on as the hub, or take its place.
+    pub(crate) lease: Lease,
 }
 
 impl SiteLinks {
     /// At the start, with what other sites may lack of what is applied up to a position.
     pub(crate) fn new(applied: u64, for_sites: Vec<(u64, Bytes)>, now_us: u64) -> Self {
-        let mut links = Self::default();
+        let mut links = Self {
+            forwarded: BTreeMap::new(),
+            kept: Kept::default(),
+            outgoing: BTreeMap::new(),
+            settled: BTreeMap::new(),
+            importing: BTreeMap::new(),
+            told: BTreeMap::new(),
+            broker: Broker::default(),
+            outbox: VecDeque::new(),
+            wanted: Wanted::default(),
+            proposed: ProposedReigns::default(),
+            is_importing: false,
+            leaving: BTreeMap::new(),
+            policy: TokenPolicy::default(),
+            counts: SiteCounts::default(),
+            lease: Lease::new(now_us),
+        };
         links.kept.restart(for_sites.first().map_or(applied, |(first, _)| first - 1));
         for_sites.into_iter().for_each(|(position, entry)| links.kept.push(position, entry, now_us));
         links
@@ -582,9 +614,17 @@ mod tests {
         let entries = alloc::vec![(5, Bytes::from_static(b"items")), (9, Bytes::new())];
         let (have, again) = (SiteMessage::Have { position: 7 }, SiteMessage::Again { position: 7 });
         let missing = SiteMessage::Missing { has: alloc::vec![(2, 7 << 20), (31, -1)] };
-        for message in
-            [SiteMessage::Batch { since: 4, upto: 9, entries }, have, again, missing, SiteMessage::Join]
-        {
+        let (ask, promise) =
+            (SiteMessage::Ask { term: 3, asked_us: 1 << 40 }, SiteMessage::Promise { term: 3, asked_us: 9 });
+        for message in [
+            SiteMessage::Batch { since: 4, upto: 9, entries },
+            have,
+            again,
+            missing,
+            ask,
+            promise,
+            SiteMessage::Join,
+        ] {
             let bytes = message.encode();
             assert_eq!(SiteMessage::decode(&bytes), Ok(message));
             for len in 0..bytes.len() {

@@ -41,6 +41,7 @@ const STATE: u8 = 7;
 const JOINED: u8 = 8;
 const FOLLOW: u8 = 9;
 const STANDING: u8 = 10;
+const PROMISED: u8 = 11;
 
 /// Something of the streams between sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +112,15 @@ pub enum SiteItem<'a> {
     Follow(Claim),
     /// What this site is to the others from now on: they have given it up, or it gives up what it has.
     Standing(SiteStanding),
+    /// This site takes no part in giving up the hub for some time.
+    Promised {
+        /// The hub's reign.
+        reign: u64,
+        /// The term in which its leader leads it.
+        term: u64,
+        /// When that has asked for it, by its own monotonic clock, microseconds.
+        asked_us: u64,
+    },
 }
 
 impl<'a> SiteItem<'a> {
@@ -150,15 +160,22 @@ impl<'a> SiteItem<'a> {
                 out.extend_from_slice(&[JOINED, site, hub]);
                 out.extend_from_slice(&position.to_le_bytes());
             }
-            Self::Follow(Claim { reign, hub, life, lost, needed }) => {
+            Self::Follow(Claim { reign, hub, life, lost, needed, is_automatic }) => {
                 out.push(FOLLOW);
                 out.extend_from_slice(&reign.to_le_bytes());
                 out.push(hub);
                 out.extend_from_slice(&life.to_le_bytes());
                 out.extend_from_slice(&lost.bits().to_le_bytes());
                 out.extend_from_slice(&needed.bits().to_le_bytes());
+                out.push(u8::from(is_automatic));
             }
             Self::Standing(standing) => out.extend_from_slice(&[STANDING, standing as u8]),
+            Self::Promised { reign, term, asked_us } => {
+                out.push(PROMISED);
+                for number in [reign, term, asked_us] {
+                    out.extend_from_slice(&number.to_le_bytes());
+                }
+            }
         }
     }
 
@@ -210,8 +227,16 @@ impl<'a> SiteItem<'a> {
                 let life = u32::from_le_bytes(*life);
                 let (lost, rest) = set(rest)?;
                 let (needed, rest) = set(rest)?;
-                let is_one = rest.is_empty() && (1..=SITE_MAX).contains(hub);
-                is_one.then_some(Self::Follow(Claim { reign, hub: *hub, life, lost, needed }))?
+                let is_automatic = *rest == [1];
+                let is_one = (is_automatic || *rest == [0]) && (1..=SITE_MAX).contains(hub);
+                is_one.then_some(Self::Follow(Claim {
+                    reign,
+                    hub: *hub,
+                    life,
+                    lost,
+                    needed,
+                    is_automatic,
+                }))?
             }
             STANDING if !is_imported => match rest {
                 [0] => Self::Standing(SiteStanding::Member),
@@ -219,6 +244,12 @@ impl<'a> SiteItem<'a> {
                 [2] => Self::Standing(SiteStanding::Discarded),
                 _ => return None,
             },
+            PROMISED if !is_imported => {
+                let (reign, rest) = number(rest)?;
+                let (term, rest) = number(rest)?;
+                let (asked_us, rest) = number(rest)?;
+                rest.is_empty().then_some(Self::Promised { reign, term, asked_us })?
+            }
             _ => return None,
         })
     }
@@ -270,6 +301,9 @@ impl fmt::Display for SiteItem<'_> {
                 write!(f, "site {hub} is to be the hub of reign {reign}")
             }
             Self::Standing(standing) => write!(f, "to the others this site is: {standing:?}"),
+            Self::Promised { reign, term, .. } => {
+                write!(f, "promised to the hub of reign {reign}, in its term {term}")
+            }
         }
     }
 }
@@ -564,6 +598,7 @@ mod tests {
                 life: 1,
                 lost: SiteSet::of(1),
                 needed: SiteSet::of(5).with(6),
+                is_automatic: true,
             }),
             SiteItem::Standing(SiteStanding::Lost),
         ]

@@ -333,6 +333,7 @@ fn core_config(settings: &Settings) -> Config {
             .site
             .as_ref()
             .map(|_| PolicySettings { kind: settings.site_policy, ..PolicySettings::default() }),
+        automatic_promotion: settings.site_automatic_promotion,
         heartbeat_ms: millis(settings.heartbeat).max(1),
         election_heartbeats: (millis(settings.election_timeout) / millis(settings.heartbeat).max(1)).max(2),
         limits: Limits {

@@ -15,6 +15,9 @@ use crate::{SITES_MAX, Site, Sites};
 const TRIPS_MAX: i64 = 8;
 /// What it is overdrawn at most, in microseconds. More is not owed.
 const DEBT_MAX_US: i64 = 1_000_000_000;
+/// The same of the hub, which has no round trip and so earns next to nothing: what its clients have paid is forgiven in ten
+/// seconds. Else one who once wrote a thousand znodes whose tokens were away would keep all tokens there for a day.
+const HUB_DEBT_MAX_US: i64 = 10 * GRACE_LEAST_US as i64;
 /// What every site can bear: a tenth of a round trip in each second, and no less than a millisecond, so that who has come
 /// once and pays nothing in does not have others wait for ever. A site that writes without a pause at 90 ms loses a
 /// hundredth by it.
@@ -55,7 +58,8 @@ impl Budget {
         if let Some(account) = self.accounts.get_mut(usize::from(site.0)) {
             let more_us = (cost_us - trip_us(sites, site)).saturating_mul(i64::from(writes));
             let lacks_us = account.lacks_us(sites, site, now_ms).saturating_add(more_us);
-            account.lacks_us = lacks_us.clamp(0, DEBT_MAX_US);
+            let debt_max_us = if site == sites.hub() { HUB_DEBT_MAX_US } else { DEBT_MAX_US };
+            account.lacks_us = lacks_us.clamp(0, debt_max_us);
             account.seen_ms = account.seen_ms.max(now_ms);
         }
     }
@@ -118,9 +122,13 @@ mod tests {
     fn clients_of_the_hub_have_nothing_to_give() {
         let (sites, mut budget) = (sites(), Budget::new());
         budget.charge(&sites, Site(0), 62_000, 1, 0);
-        budget.charge(&sites, Site(0), 0, 1000, 0);
+        budget.charge(&sites, Site(0), 0, 100, 0);
         assert_eq!(budget.bears(&sites, Site(0), 0), UNSEEN);
-        budget.charge(&sites, Site(0), 0, 1000, 0);
+        budget.charge(&sites, Site(0), 0, 100, 0);
         assert_eq!(budget.bears(&sites, Site(0), 0), ONE / 2);
+        // What they have paid is not remembered for ever.
+        budget.charge(&sites, Site(0), 62_000, 1000, 0);
+        assert_eq!(budget.bears(&sites, Site(0), 9_500), UNSEEN);
+        assert_eq!(budget.bears(&sites, Site(0), 10_000), ONE / 2);
     }
 }

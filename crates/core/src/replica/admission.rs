@@ -45,6 +45,8 @@ enum Until {
     ProgramsAreApplied,
     /// This server knows that its site has joined the others.
     HasJoined,
+    /// No other site can take the hub's place now.
+    HubHasLease,
 }
 
 impl Replica {
@@ -111,6 +113,12 @@ impl Replica {
         if !self.has_joined() {
             return Judgement::Wait(Until::HasJoined);
         }
+        if matches!(asked, Asked::Write { .. }) && !self.holds_lease() {
+            return match self.has_missed_lease() {
+                true => Judgement::Refuse(ErrorCode::OperationTimeout.into()),
+                false => Judgement::Wait(Until::HubHasLease),
+            };
+        }
         match origin.map_or(Known::Yes, |origin| self.knows(origin, asked)) {
             Known::NotYet => return Judgement::Wait(Until::SessionIsTold),
             Known::No(code) => return Judgement::Refuse(code.into()),
@@ -162,6 +170,7 @@ impl Replica {
         self.can_prepare()
             && self.is_known(id)
             && !self.concerns_others(session, request)
+            && self.holds_lease()
             && self.destination(session, request) == Destination::Here
     }
 

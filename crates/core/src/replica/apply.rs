@@ -97,6 +97,7 @@ impl Replica {
         self.note_joining(item);
         self.note_site_item(item, own);
         self.note_standing(item);
+        self.note_promise(item);
         own.into_iter().for_each(|id| self.pause(id, pause_us));
     }
 

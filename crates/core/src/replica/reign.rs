@@ -94,7 +94,8 @@ impl Replica {
         // back: who does not name it again waits for it.
         let wanted = before.map_or(needed, |before| needed.with(before.hub)).without(SiteSet::of(own));
         let life = tree.times_lost(own);
-        let claim = Claim { reign, hub: own, life, lost, needed: wanted.without(lost) };
+        let needed = wanted.without(lost);
+        let claim = Claim { reign, hub: own, life, lost, needed, is_automatic: false };
         self.propose_to_follow(claim);
         Ok(claim)
     }
@@ -110,12 +111,12 @@ impl Replica {
         let is_known =
             |hub: SiteId| claim.hub == hub || claim.lost.contains(hub) || claim.needed.contains(hub);
         let is_alive = claim.life >= tree.times_lost(claim.hub) && !claim.lost.contains(own);
-        if claim.reign > known && is_alive && followed.is_none_or(is_known) {
+        if claim.reign > known && is_alive && followed.is_none_or(is_known) && self.may_follow(claim) {
             self.propose_to_follow(claim);
         }
     }
 
-    fn propose_to_follow(&mut self, claim: Claim) {
+    pub(super) fn propose_to_follow(&mut self, claim: Claim) {
         if self.sites.proposed.followed >= claim.reign {
             return;
         }
@@ -204,11 +205,14 @@ impl Replica {
     /// state.
     pub(super) fn let_return(&mut self) {
         let tree = self.applied.partition.tree();
-        if tree.own_site() != tree.hub() || !self.prepares() || self.is_between_reigns() {
+        let may_return = self.may_add_site();
+        if tree.own_site() != tree.hub() || !self.prepares() || self.is_between_reigns() || !may_return {
             return;
         }
         let is_lost = |site: &SiteId| tree.is_lost(*site) && !self.sites.proposed.returning.contains(*site);
-        let wanted: Vec<SiteId> = self.sites.wanted.joining.iter().copied().filter(is_lost).collect();
+        let most = if self.config.automatic_promotion { 1 } else { usize::MAX };
+        let wanted = self.sites.wanted.joining.iter().copied().filter(is_lost).take(most);
+        let wanted: Vec<SiteId> = wanted.collect();
         for site in wanted {
             self.sites.proposed.returning = self.sites.proposed.returning.with(site);
             // It is lost, so nothing speaks against it.

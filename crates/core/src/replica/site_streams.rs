@@ -79,6 +79,8 @@ impl Replica {
                 let needed = self.sites.needed();
                 self.sites.kept.trim(needed, KEPT_LEAST_BYTES, self.kept_bytes());
             }
+            SiteMessage::Ask { term, asked_us } => self.promise(from, term, asked_us),
+            SiteMessage::Promise { term, asked_us } => self.has_promised(from, term, asked_us),
             SiteMessage::Batch { since, upto, entries } => {
                 let is_readable = |items: &Bytes| Items::imported(items).all(|item| item.is_ok());
                 if !entries.iter().all(|(_, items)| is_readable(items)) {

@@ -25,7 +25,7 @@ use stoa_wire::{Acl, AclList, Create, CreateMode, ErrorCode, Opcode, READ_ACL, R
 
 /// A request that needs a site which is not connected is given up after so long, and that of a client is not waited for
 /// after twice as long.
-const WAIT_US: u64 = 5_000_000;
+pub(super) const WAIT_US: u64 = 5_000_000;
 
 /// Where it stands which sites there are.
 pub const SITES_PATH: &str = "/zookeeper/sites";
@@ -116,6 +116,7 @@ impl Replica {
         self.at(now);
         self.sites.lose(site);
         self.sites.outgoing.insert(site, Outgoing::default());
+        self.sites.lease.has_come();
         self.ask_again(site);
     }
 
@@ -390,6 +391,7 @@ impl Replica {
     /// This server leads: what waits is in its hands.
     pub(super) fn begin_to_lead_site(&mut self) {
         self.sites.proposed = ProposedReigns::default();
+        self.sites.lease.begin();
         self.resume_site();
     }
 
@@ -457,6 +459,9 @@ impl Replica {
         }
         self.let_return();
         self.note_new_sites();
+        if !self.holds_lease() {
+            return;
+        }
         // What the hub has sent here with its tokens comes before that these are wanted back: else two such requests could
         // take each other's away for ever.
         while let Some(ticket) = self.sites.broker.next() {

@@ -55,7 +55,7 @@ fn a_state_that_is_not_whole_is_none() {
     let whole = slices[0].clone();
     for cut in [0, 1, whole.len() / 2, whole.len() - 1] {
         slices[0].truncate(cut);
-        world.give_state(2, &slices, position);
+        world.give_state((HUB, 2), &slices, position);
         world.settle();
         assert!(!world.site(2).server.has_joined(), "{cut} of {} bytes", whole.len());
         slices[0].clone_from(&whole);
@@ -63,7 +63,7 @@ fn a_state_that_is_not_whole_is_none() {
     // Of the last one a part has come before it began anew.
     let now = world.now;
     world.site(2).server.site_state(true, &whole[..whole.len() / 2], now);
-    world.give_state(2, &slices, position);
+    world.give_state((HUB, 2), &slices, position);
     world.settle();
     assert!(world.site(2).server.has_joined());
     world.connect_sites(2);

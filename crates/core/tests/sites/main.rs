@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
 
 mod joining;
+mod lease;
 mod policy;
 mod random;
 mod reign;
@@ -78,6 +79,8 @@ struct World {
     /// So much is kept in memory of what other sites may lack; the rest is read from the log.
     kept_bytes: u64,
     policy: PolicySettings,
+    /// Whether another site takes the hub's place without an operator.
+    is_automatic: bool,
 }
 
 type Client = (SiteId, ConnectionId);
@@ -140,6 +143,10 @@ impl World {
     }
 
     fn with(count: u8, kept_bytes: u64, policy: PolicySettings) -> Self {
+        Self::made(count, kept_bytes, policy, false)
+    }
+
+    fn made(count: u8, kept_bytes: u64, policy: PolicySettings, is_automatic: bool) -> Self {
         let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let mut world = Self {
             sites: Vec::new(),
@@ -152,9 +159,11 @@ impl World {
             starts: 100,
             kept_bytes,
             policy,
+            is_automatic,
         };
         world.found(HUB);
-        world.site(HUB).server.begin_sites(HUB, "the sites", now).unwrap();
+        let list: String = (1..=count).map(|site| format!("site.{site}=a;b:1\n")).collect();
+        world.site(HUB).server.begin_sites(HUB, &list, now).unwrap();
         world.poll(HUB);
         while world.store(HUB) {}
         (2..=count).for_each(|leaf| world.join(leaf));
@@ -162,11 +171,14 @@ impl World {
         world
     }
 
+    fn config(&self, id: SiteId) -> Config {
+        Config { automatic_promotion: self.is_automatic, ..config(id, self.kept_bytes, self.policy) }
+    }
+
     /// A server that has nothing.
     fn found(&mut self, id: SiteId) {
         let recovered = Recovered::new(Tree::new(Options::default()), &[id * 10]);
-        let server =
-            Shard::new(config(id, self.kept_bytes, self.policy), recovered, [id; 32], self.now).unwrap();
+        let server = Shard::new(self.config(id), recovered, [id; 32], self.now).unwrap();
         let (log, disk, snapshot, closed) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
         let site = Site { id, server, log, disk, snapshot, closed };
         match self.sites.get_mut(usize::from(id) - 1) {
@@ -242,17 +254,16 @@ impl World {
         self.torn.extend(torn.map(|lacks| (id, lacks)));
         while let Some((to, position)) = self.site(id).server.poll_site_state() {
             let slices = self.site(id).snapshot.clone();
-            self.give_state(to, &slices, position);
+            self.give_state((id, to), &slices, position);
         }
     }
 
     /// The hub's state comes to a site.
-    fn give_state(&mut self, to: SiteId, slices: &[Vec<u8>], position: u64) {
+    fn give_state(&mut self, (hub, to): (SiteId, SiteId), slices: &[Vec<u8>], position: u64) {
         let now = self.now;
         for (at, slice) in slices.iter().enumerate() {
             self.site(to).server.site_state(at == 0, slice, now);
         }
-        let hub = self.hub;
         self.site(to).server.site_state_ended(to, hub, position, now);
         self.poll(to);
     }
@@ -323,7 +334,7 @@ impl World {
     }
 
     /// The server of a site ends, and begins again with what is durable.
-    fn restart(&mut self, id: SiteId) {
+    fn start_again(&mut self, id: SiteId) {
         let now = self.now;
         self.starts += 1;
         let mut secret = [7; 32];
@@ -333,12 +344,17 @@ impl World {
             restore.record(*position, record).unwrap();
         }
         let recovered = restore.finish(id * 10).unwrap().remove(0);
-        let config = config(id, self.kept_bytes, self.policy);
+        let config = self.config(id);
         let site = self.site(id);
         site.server = Shard::new(config, recovered, secret, now).unwrap();
         site.log.clear();
         site.closed.clear();
         self.poll(id);
+    }
+
+    /// The same, and it is connected again.
+    fn restart(&mut self, id: SiteId) {
+        self.start_again(id);
         let leaves = if id == self.hub { self.leaves() } else { vec![id] };
         leaves.into_iter().for_each(|leaf| self.connect_sites(leaf));
     }

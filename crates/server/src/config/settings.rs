@@ -233,6 +233,8 @@ settings! {
     sites: Vec<SiteAddresses> = "sites" "STOA_SITES" SiteList, "", zoo [];
     /// How the hub decides which site holds the right to change a znode: `expected` where the next writes are expected to cost least, with no site paying more for others than it gains; `consecutive N` gives it after N requests in a row from one site, and takes it back when another one asks; `hub` keeps all at the hub. It is the same on all servers of the hub.
     site_policy: PolicyKind = "site-policy" "STOA_SITE_POLICY" SitePolicy, "expected", zoo [];
+    /// Whether the first other site of the list becomes the hub without an operator, when all sites but the hub have not heard of it for ten seconds; what the hub has done and not shipped is lost then. There have to be three sites. The hub needs a majority of them to be heard of to write anything. It is the same on all servers of all sites.
+    site_automatic_promotion: bool = "site-automatic-promotion" "STOA_SITE_AUTOMATIC_PROMOTION" Flag, "false", zoo [];
     /// The port for the leaders of other sites, which servers of the hub need; 0 is none.
     site_port: u16 = "site-port" "STOA_SITE_PORT" Port, "0", zoo [];
     /// The address to listen on at `site-port`; by default that of `bind`.

@@ -15,8 +15,9 @@ use stoa_core::PolicyKind;
 const SITES_MAX: usize = 31;
 const NAME_BYTES_MAX: usize = 32;
 /// What has no effect where there are no sites.
-const OF_SITES: [&str; 8] = [
+const OF_SITES: [&str; 9] = [
     "site-policy",
+    "site-automatic-promotion",
     "site-port",
     "site-bind",
     "site-backlog-bytes",

@@ -4,8 +4,8 @@
 //! ```text
 //! hello   := "stoa sites", version i32, name, term i64, joined bool, applied i64, hub i32, imported i64, lives i32,
 //!            following i64, looks bool, software
-//! welcome := number i32, from i32, hub i32, reign i64, what i32, applied i64, claim, software
-//! claim   := reign i64, hub i32, life i32, lost i32, needed i32        of reign 0 where there is none
+//! welcome := number i32, from i32, hub i32, reign i64, what i32, applied i64, claim, misses bool, software
+//! claim   := reign i64, hub i32, life i32, lost i32, needed i32, automatic bool        of reign 0 where there is none
 //! ```
 //! Integers are big-endian, texts have their length before them (i32).
 
@@ -13,7 +13,7 @@ use stoa_core::{Claim, SITE_MAX, SiteId, SiteSet};
 use stoa_wire::{DecodeError, Reader, put};
 
 /// The protocol between sites, and the state that is sent with it.
-const VERSION: i32 = 2;
+const VERSION: i32 = 3;
 const MAGIC: &str = "stoa sites";
 
 /// The leader of a site that connects to the hub, or looks around.
@@ -69,6 +69,8 @@ pub(super) struct Welcome {
     pub(super) claim: Option<Claim>,
     /// Up to which position of the hub's log everything is applied.
     pub(super) applied: u64,
+    /// Whether it would follow who takes the hub's place without an operator.
+    pub(super) misses_hub: bool,
     /// What it runs.
     pub(super) software: String,
 }
@@ -133,13 +135,16 @@ impl Welcome {
         put::i64(&mut out, self.reign.cast_signed());
         put::i32(&mut out, self.answer as i32);
         put::i64(&mut out, self.applied.cast_signed());
-        let none = Claim { reign: 0, hub: 0, life: 0, lost: SiteSet::default(), needed: SiteSet::default() };
+        let none = SiteSet::default();
+        let none = Claim { reign: 0, hub: 0, life: 0, lost: none, needed: none, is_automatic: false };
         let claim = self.claim.unwrap_or(none);
         put::i64(&mut out, claim.reign.cast_signed());
         put::i32(&mut out, claim.hub.into());
         put::i32(&mut out, claim.life.cast_signed());
         put::i32(&mut out, claim.lost.bits().cast_signed());
         put::i32(&mut out, claim.needed.bits().cast_signed());
+        put::bool(&mut out, claim.is_automatic);
+        put::bool(&mut out, self.misses_hub);
         put::str(&mut out, &self.software);
         out
     }
@@ -161,10 +166,12 @@ impl Welcome {
             life: reader.i32().ok()?.cast_unsigned(),
             lost: SiteSet::from_bits(reader.i32().ok()?.cast_unsigned()),
             needed: SiteSet::from_bits(reader.i32().ok()?.cast_unsigned()),
+            is_automatic: reader.bool().ok()?,
         };
         let claim = Some(claim).filter(|claim| claim.reign > 0 && claim.hub > 0);
+        let misses_hub = reader.bool().ok()?;
         let software = reader.str().ok()?.to_owned();
-        Some(Self { number, from, hub, reign, answer, claim, applied, software })
+        Some(Self { number, from, hub, reign, answer, claim, applied, misses_hub, software })
     }
 }
 
@@ -208,7 +215,7 @@ mod tests {
         assert_eq!(SiteHello::decode(&bytes), Ok(hello));
         assert!((0..bytes.len()).all(|len| SiteHello::decode(&bytes[..len]).is_err()));
         let lost = SiteSet::of(1);
-        let claim = Claim { reign: 4, hub: 2, life: 5, lost, needed: SiteSet::of(3) };
+        let claim = Claim { reign: 4, hub: 2, life: 5, lost, needed: SiteSet::of(3), is_automatic: true };
         let welcome = Welcome {
             number: 2,
             from: 3,
@@ -217,6 +224,7 @@ mod tests {
             answer: Answer::Lost,
             claim: Some(claim),
             applied: 9,
+            misses_hub: true,
             software: "stoa 1".into(),
         };
         let bytes = welcome.encode();

@@ -125,6 +125,8 @@ impl Sites {
     /// Another site has told what it knows.
     fn learn(&self, welcome: &Welcome, driver: &Driver) {
         let (now, upper) = (driver.now(), self.upper(driver));
+        self.succession.borrow_mut().heard(welcome.from, welcome.misses_hub);
+        self.make_up(welcome, driver);
         {
             let mut server = driver.server.borrow_mut();
             let known = server.tree().reign().max(self.believed.get().0);
@@ -308,6 +310,7 @@ impl Sites {
             answer,
             claim,
             applied,
+            misses_hub: server.misses_hub(driver.now()),
             software: software(),
         })
     }

@@ -14,6 +14,7 @@ mod meet;
 mod order;
 mod pack;
 mod rules;
+mod succession;
 mod view;
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -41,6 +42,7 @@ use crate::peers::{PeerAddress, PeerTls};
 pub use hello::check_site_greeting;
 use link::{Say, SiteLink};
 use list::Site;
+use succession::Succession;
 
 /// How often it is looked at whether there has to be a connection.
 const TEND: Duration = Duration::from_millis(100);
@@ -76,6 +78,8 @@ pub(crate) struct Sites {
     /// The hub of a later reign than is known here, as another site says.
     believed: Cell<(u64, SiteId)>,
     driver: OnceCell<Weak<Driver>>,
+    /// Which other sites miss the hub.
+    succession: RefCell<Succession>,
     /// The last term in which this server, leading the hub, has begun that there are sites.
     began_in: Cell<u64>,
     /// The zxid of the list whose lines on tokens have been handed in.
@@ -128,6 +132,7 @@ impl Sites {
             to_look_at: Cell::new(SiteSet::default()),
             is_news: Notify::new(),
             believed: Cell::new((0, 0)),
+            succession: RefCell::default(),
             driver: OnceCell::new(),
             began_in: Cell::new(0),
             ruled_by: Cell::new(0),
@@ -257,6 +262,7 @@ impl Sites {
                 sites.is_connecting.set(false);
             });
         }
+        self.tend_succession(driver);
         for site in self.to_look_at.take().iter() {
             let (sites, driver) = (Rc::clone(self), Rc::clone(driver));
             tokio::task::spawn_local(async move { sites.look_at(site, &driver).await });

@@ -42,6 +42,10 @@ impl Sites {
             SiteOrder::Rejoin => driver.server.borrow_mut().discard_site(now).map_err(|_| {
                 "this site was not given up by the others, or this server does not lead it: nothing is discarded".to_owned()
             }),
+            SiteOrder::Add(_) if !driver.server.borrow().may_add_site() => Err(
+                "sites come one at a time, 20 s apart, where another one can take the hub's place (setting site-automatic-promotion): try it again"
+                    .to_owned(),
+            ),
             SiteOrder::Add(text) => added(sites, text, driver).and_then(|sites| self.write(&sites, driver)),
             SiteOrder::Remove(name) => {
                 let site = number(&sites, name)?;

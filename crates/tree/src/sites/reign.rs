@@ -43,6 +43,8 @@ pub struct Claim {
     pub lost: SiteSet,
     /// The sites that have to follow first.
     pub needed: SiteSet,
+    /// Whether no operator has said so: then only who has promised the hub nothing follows.
+    pub is_automatic: bool,
 }
 
 impl Tree {

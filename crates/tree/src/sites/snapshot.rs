@@ -100,6 +100,7 @@ impl Tree {
             for number in [claim.reign, claim.life.into()].into_iter().chain(sets) {
                 block.extend_from_slice(&number.to_le_bytes());
             }
+            block.push(u8::from(claim.is_automatic));
         }
     }
 
@@ -215,8 +216,9 @@ impl Loader {
     fn read_claim(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
         let (hub, reign, life) = (site(reader)?, reader.u64()?, reader.u64()? as u32);
         let mut set = || Ok(SiteSet::from_bits(reader.u64()? as u32));
-        let claim = Claim { reign, hub, life, lost: set()?, needed: set()? };
-        let followed = set()?;
+        let (lost, needed, followed) = (set()?, set()?, set()?);
+        let is_automatic = reader.u8()? != 0;
+        let claim = Claim { reign, hub, life, lost, needed, is_automatic };
         self.tree.sites.streams.load_claim(claim, followed);
         Ok(())
     }

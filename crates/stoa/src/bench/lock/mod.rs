@@ -122,7 +122,7 @@ pub(crate) struct LockArgs {
     representative_ms: Option<Duration>,
 }
 
-fn absolute(text: &str) -> std::result::Result<String, String> {
+pub(super) fn absolute(text: &str) -> std::result::Result<String, String> {
     let is_path = text.starts_with('/') && text.len() > 1 && !text.ends_with('/');
     is_path.then(|| text.to_owned()).ok_or_else(|| format!("{text:?} is not a path below the root"))
 }

@@ -6,8 +6,9 @@ use std::str::FromStr;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::super::lock::absolute;
 use super::super::random::Random;
-use super::super::requests::ZNODES_MAX;
+use super::super::requests::{ROOT, ZNODES_MAX};
 use super::super::tops::Tops;
 use crate::failure::{Failure, Result};
 
@@ -34,6 +35,9 @@ pub(super) struct RecordsArgs {
     /// all sites lie side by side
     #[arg(long)]
     apart: bool,
+    /// The znode below which they lie. A policy that learns knows what has happened to those of earlier runs
+    #[arg(long, default_value = ROOT, value_name = "PATH", value_parser = absolute)]
+    path: String,
     /// Bytes of data of each record
     #[arg(long, default_value_t = 100, value_name = "BYTES")]
     pub(super) payload: usize,
@@ -132,7 +136,10 @@ impl Records {
             Some(hotspot) => Law::Hotspot(hotspot),
             None => Law::Zipf { exponent: args.zipf, overlap },
         };
-        let tops = Tops::new(if args.apart { 1 + sites } else { 1 }, 1, 0);
+        let mut tops = Tops::new(if args.apart { 1 + sites } else { 1 }, 1, 0);
+        for top in &mut tops.paths {
+            *top = top.replacen(ROOT, &args.path, 1);
+        }
         Ok(Self { tops, order, own, shared, is_apart: args.apart, law })
     }
 
@@ -255,7 +262,15 @@ mod tests {
     const DRAWS: u32 = 200_000;
 
     fn args() -> RecordsArgs {
-        RecordsArgs { records: 1000, overlap: 0.0, zipf: 0.99, hotspot: None, apart: false, payload: 100 }
+        RecordsArgs {
+            records: 1000,
+            overlap: 0.0,
+            zipf: 0.99,
+            hotspot: None,
+            apart: false,
+            path: ROOT.into(),
+            payload: 100,
+        }
     }
 
     fn draws(territory: &Territory) -> BTreeMap<Place, u32> {
@@ -321,6 +336,8 @@ mod tests {
     fn what_is_apart_lies_below_tops_of_its_own() {
         let records = Records::new(&RecordsArgs { overlap: 0.5, apart: true, ..args() }, 2).unwrap();
         assert_eq!(records.tops(), ["/bench-1", "/bench-2", "/bench-3"]);
+        let elsewhere = Records::new(&RecordsArgs { path: "/a/b".into(), ..args() }, 2).unwrap();
+        assert_eq!(elsewhere.tops(), ["/a/b"]);
         for site in [0, 1] {
             let territory = records.of(site);
             let (own, shared) = territory.places.split_at(territory.own);

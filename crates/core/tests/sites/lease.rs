@@ -1,0 +1,407 @@
+//! The hub's lease, and sites that take the hub's place without an operator.
+
+use super::random::Random;
+use super::*;
+use std::panic::catch_unwind;
+use stoa_core::SiteSet;
+
+fn set_of(sites: &[SiteId]) -> SiteSet {
+    sites.iter().copied().fold(SiteSet::default(), SiteSet::with)
+}
+
+impl World {
+    fn automatic(count: u8) -> Self {
+        let mut world = Self::made(count, 64 << 20, of_kind(PAPER), true);
+        world.pass(100);
+        world
+    }
+
+    fn pass_in_turns(&mut self, ms: u64) {
+        (0..ms / 100).for_each(|_| self.pass(100));
+    }
+
+    fn cut_off(&mut self, site: SiteId) {
+        for other in (1..=self.sites.len() as u8).filter(|other| *other != site) {
+            self.cut.extend([(site, other), (other, site)]);
+        }
+    }
+}
+
+#[test]
+fn a_hub_that_nobody_hears_stops_before_another_one_is_it() {
+    let mut world = World::automatic(3);
+    let one = world.open(HUB);
+    world.ask(one, &create(1, "/a", CreateMode::Persistent));
+    world.cut_off(HUB);
+    world.pass_in_turns(4_000);
+    // It has the promise of nine seconds, and nobody else may do anything.
+    assert_eq!(world.ask_here(one, &set(2, "/a", b"2")).unwrap().stat().version, 1);
+    assert_eq!(world.site_at(2).may_take_place(world.now), None);
+    let later = world.open(HUB);
+    world.pass_in_turns(5_100);
+    world.send(later, &set(1, "/a", b"3"));
+    world.settle();
+    assert_eq!(world.take(later), [], "it waits for the others");
+    assert_eq!(world.site_at(2).may_take_place(world.now), None);
+    world.pass_in_turns(1_000);
+    assert_eq!(world.site_at(2).may_take_place(world.now), Some(set_of(&[3])));
+    assert_eq!(world.site_at(3).may_take_place(world.now), None, "the first one does");
+    assert!(world.site_at(3).misses_hub(world.now));
+    world.pass_in_turns(4_200);
+    assert_eq!(world.take(later)[0].err, ErrorCode::OperationTimeout as i32);
+    let again = world.open(HUB);
+    assert_eq!(world.ask_here(again, &set(1, "/a", b"3")).unwrap().err, ErrorCode::OperationTimeout as i32);
+    assert_eq!(data(&world.ask_here(again, &get(2, "/a")).unwrap()), b"2", "it reads");
+    // The second site is it.
+    let now = world.now;
+    world.site(2).server.take_place(now).unwrap();
+    world.poll(2);
+    while world.store(2) {}
+    world.dead.insert(HUB);
+    world.hub = 2;
+    world.connect_sites(3);
+    world.settle();
+    world.pass_in_turns(200);
+    assert_eq!((world.tree(3).hub(), world.tree(3).is_lost(HUB)), (Some(2), true));
+    let three = world.open(3);
+    assert_eq!(world.ask(three, &set(1, "/a", b"new")).stat().version, 1, "what was not shipped is lost");
+    // It finds that out, and joins anew.
+    world.cut.clear();
+    world.come_back(HUB, false);
+    world.settle();
+    assert!(world.site_at(HUB).has_joined());
+    world.check_equal();
+}
+
+#[test]
+fn whom_one_of_the_others_hears_is_not_replaced() {
+    let mut world = World::automatic(3);
+    world.cut.extend([(HUB, 2), (2, HUB)]);
+    world.pass_in_turns(11_000);
+    let one = world.open(HUB);
+    // The second site is cut off and misses it; the third does not.
+    assert_eq!(world.site_at(2).may_take_place(world.now), Some(set_of(&[3])));
+    assert!(!world.site_at(3).misses_hub(world.now));
+    world.ask_here(one, &create(1, "/a", CreateMode::Persistent)).unwrap().stat();
+    let now = world.now;
+    let claim = world.site(2).server.take_place(now).unwrap();
+    world.poll(2);
+    while world.store(2) {}
+    world.site(3).server.follow_site(claim, now);
+    world.site(HUB).server.follow_site(claim, now);
+    world.settle();
+    let follows = |world: &World, site| world.tree(site).streams().claim().is_some();
+    assert!(!follows(&world, 3) && !follows(&world, HUB));
+    // The line is mended: the hub follows, and nothing is lost.
+    world.cut.clear();
+    world.claim(2, &[]);
+    world.settle();
+    assert_eq!((world.tree(3).hub(), world.tree(HUB).hub()), (Some(2), Some(2)));
+    assert!(!world.tree(2).is_lost(HUB));
+    world.check_equal();
+    assert!(world.tree(3).get("/a").is_some());
+}
+
+#[test]
+fn who_starts_again_may_have_promised() {
+    let mut world = World::automatic(3);
+    world.pass_in_turns(8_000);
+    world.cut_off(HUB);
+    world.restart(3);
+    let began = world.now;
+    world.pass_in_turns(9_900);
+    assert!(!world.site_at(3).misses_hub(world.now));
+    world.pass_in_turns(200);
+    assert!(world.site_at(3).misses_hub(world.now), "it began at {began:?}");
+}
+
+#[test]
+fn a_claim_that_leaves_out_a_site_is_not_followed() {
+    let mut world = World::automatic(4);
+    world.cut_off(HUB);
+    world.pass_in_turns(12_000);
+    let now = world.now;
+    let mut claim = world.site(2).server.take_place(now).unwrap();
+    assert_eq!(claim.needed, set_of(&[3, 4]));
+    claim.needed = set_of(&[3]);
+    world.site(3).server.follow_site(claim, now);
+    world.poll(3);
+    while world.store(3) {}
+    assert_eq!(world.tree(3).streams().claim(), None);
+    claim.needed = set_of(&[3, 4]);
+    world.site(3).server.follow_site(claim, now);
+    world.poll(3);
+    while world.store(3) {}
+    assert_eq!(world.tree(3).streams().claim(), Some(claim));
+}
+
+#[test]
+fn two_sites_leave_it_to_an_operator() {
+    let mut world = World::automatic(2);
+    world.cut_off(HUB);
+    world.pass_in_turns(12_000);
+    assert_eq!(world.site_at(2).may_take_place(world.now), None);
+    let again = world.open(HUB);
+    world.ask_here(again, &create(1, "/a", CreateMode::Persistent)).unwrap().stat();
+}
+
+/// Sites whose lines break and are mended while time passes, with nobody who gives any order.
+struct Run {
+    random: Random,
+    world: World,
+    /// Lines that are cut, by the smaller number first.
+    cut: BTreeSet<(SiteId, SiteId)>,
+    /// Which sites are connected: whose leader has connected to whom, and since when nothing passes.
+    connected: BTreeMap<(SiteId, SiteId), Option<u64>>,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let world = World::automatic(3 + random.below(3) as u8);
+        let leaves = world.leaves();
+        let connected = leaves.into_iter().map(|leaf| ((leaf, HUB), None)).collect();
+        Self { random, world, cut: BTreeSet::new(), connected }
+    }
+
+    fn is_cut(&self, one: SiteId, other: SiteId) -> bool {
+        self.cut.contains(&(one.min(other), one.max(other)))
+    }
+
+    /// What passes between leaders whose sites are connected, and what is written.
+    fn pass_on(&mut self) {
+        let mut is_busy = true;
+        while is_busy {
+            is_busy = false;
+            for id in 1..=self.world.sites.len() as u8 {
+                is_busy |= self.world.store(id);
+            }
+            let pairs: Vec<_> = self.connected.keys().copied().collect();
+            for (leaf, hub) in pairs {
+                if self.is_cut(leaf, hub) {
+                    continue;
+                }
+                is_busy |= self.world.carry(leaf, hub) | self.world.carry(hub, leaf);
+            }
+        }
+    }
+
+    /// To whom a site is to be connected.
+    fn upper(&self, site: SiteId) -> Option<SiteId> {
+        let tree = self.world.tree(site);
+        let claimed = tree.streams().claim().map(|claim| claim.hub);
+        claimed.or(tree.hub()).filter(|upper| *upper != site)
+    }
+
+    /// Each site that another one can be reached from is told what that knows.
+    fn meet(&mut self) {
+        let now = self.world.now;
+        let all: Vec<SiteId> = (1..=self.world.sites.len() as u8).collect();
+        for from in &all {
+            let others: Vec<_> =
+                all.iter().filter(|to| *to != from && !self.is_cut(*from, **to)).copied().collect();
+            for to in &others {
+                let tree = self.world.tree(*from);
+                let (hub, reign, claim) = (tree.hub(), tree.reign(), tree.streams().claim());
+                let is_lost = tree.is_lost(*to) && hub == Some(*from);
+                let known = self.world.tree(*to);
+                let own = known.streams().claim().filter(|own| own.is_automatic && own.hub == *to);
+                if own.is_some_and(|own| own.lost.contains(*from) && hub == Some(*from)) {
+                    // The hub is there again.
+                    let needed = own.map_or(SiteSet::default(), |own| own.needed.with(*from));
+                    let _ = self.world.site(*to).server.claim_reign(SiteSet::default(), needed, now);
+                }
+                if is_lost && self.world.tree(*to).reign() < reign {
+                    self.world.site(*to).server.site_is_lost(now);
+                    self.world.poll(*to);
+                    while self.world.store(*to) {}
+                    let _ = self.world.site(*to).server.discard_site(now);
+                }
+                if let Some(claim) = claim {
+                    self.world.site(*to).server.follow_site(claim, now);
+                }
+                self.world.poll(*to);
+            }
+        }
+        self.pass_on();
+        for site in all {
+            let others = self.world.site_at(site).may_take_place(now);
+            let misses =
+                |other: SiteId| !self.is_cut(site, other) && self.world.site_at(other).misses_hub(now);
+            if others.is_some_and(|others| others.iter().all(misses)) {
+                self.world.site(site).server.take_place(now).unwrap();
+                self.world.poll(site);
+            }
+        }
+        self.pass_on();
+    }
+
+    /// Connections begin and end as servers see to it.
+    fn connect(&mut self) {
+        let now = self.world.now;
+        let all: Vec<SiteId> = (1..=self.world.sites.len() as u8).collect();
+        let mut gone = Vec::new();
+        for ((leaf, hub), since) in &mut self.connected {
+            let is_cut = self.cut.contains(&(*leaf.min(hub), *leaf.max(hub)));
+            *since = is_cut.then_some(since.unwrap_or(now.mono_us));
+            let is_silent = since.is_some_and(|since| since + 6_000_000 < now.mono_us);
+            gone.extend(is_silent.then_some((*leaf, *hub)));
+        }
+        gone.extend(self.connected.keys().copied().filter(|(leaf, hub)| {
+            self.upper(*leaf) != Some(*hub) && self.world.site_at(*leaf).has_joined()
+                || self.upper(*hub).is_some()
+        }));
+        for (leaf, hub) in gone {
+            self.connected.remove(&(leaf, hub));
+            self.world.links.remove(&(leaf, hub));
+            self.world.links.remove(&(hub, leaf));
+            self.world.site(leaf).server.site_lost(hub);
+            self.world.site(hub).server.site_lost(leaf);
+        }
+        for leaf in all {
+            let joined = self.world.site_at(leaf).has_joined();
+            if !self.world.site_at(leaf).may_join() {
+                continue;
+            }
+            // Who has to join anew has heard of the hub.
+            let newest =
+                self.world.sites.iter().max_by_key(|site| site.server.tree().reign()).map(|site| site.id);
+            let upper =
+                if joined { self.upper(leaf) } else { newest.and_then(|site| self.world.tree(site).hub()) };
+            let Some(upper) = upper.filter(|upper| *upper != leaf) else { continue };
+            let is_there = self.connected.contains_key(&(leaf, upper));
+            let is_hub = self.upper(upper).is_none() && self.world.site_at(upper).has_joined();
+            let (tree, of_leaf) = (self.world.tree(upper), self.world.tree(leaf));
+            let wanted = tree.streams().claim().map_or(tree.reign(), |claim| claim.reign);
+            let follows = of_leaf.streams().claim().map_or(of_leaf.reign(), |claim| claim.reign);
+            if is_there
+                || !is_hub
+                || self.is_cut(leaf, upper)
+                || joined && (follows != wanted && tree.streams().claim().is_some() || follows > wanted)
+            {
+                continue;
+            }
+            self.connected.insert((leaf, upper), None);
+            self.world.site(upper).server.site_connected(leaf, now);
+            self.world.site(leaf).server.site_connected(upper, now);
+            self.world.poll(upper);
+            self.world.poll(leaf);
+        }
+        self.pass_on();
+    }
+
+    /// No two sites may do what only the hub does.
+    fn check(&mut self) {
+        let hubs: Vec<_> = self
+            .world
+            .sites
+            .iter()
+            .filter(|site| site.server.has_joined() && site.server.acts_as_hub())
+            .map(|site| (site.id, site.server.tree().reign()))
+            .collect();
+        assert!(hubs.len() <= 1, "two hubs at once: {hubs:?}");
+    }
+
+    fn step(&mut self) {
+        let count = self.world.sites.len();
+        let other = |random: &mut Random| 1 + random.below(count) as u8;
+        match self.random.below(40) {
+            // A site is cut off from all others, or one line breaks.
+            0 | 1 => {
+                let one = if self.random.one_in(2) {
+                    self.world.tree(2).hub().unwrap()
+                } else {
+                    other(&mut self.random)
+                };
+                self.cut
+                    .extend((1..=count as u8).filter(|it| *it != one).map(|it| (one.min(it), one.max(it))));
+            }
+            2 => {
+                let (one, two) = (other(&mut self.random), other(&mut self.random));
+                if one != two {
+                    self.cut.insert((one.min(two), one.max(two)));
+                }
+            }
+            3..6 => self.cut.clear(),
+            6 => {
+                let site = other(&mut self.random);
+                let gone: Vec<_> =
+                    self.connected.keys().copied().filter(|(a, b)| *a == site || *b == site).collect();
+                for (leaf, hub) in gone {
+                    self.connected.remove(&(leaf, hub));
+                    self.world.links.remove(&(leaf, hub));
+                    self.world.links.remove(&(hub, leaf));
+                    let (one, two) = if leaf == site { (hub, leaf) } else { (leaf, hub) };
+                    self.world.site(one).server.site_lost(two);
+                }
+                self.world.start_again(site);
+            }
+            _ => {}
+        }
+        let ms = [100, 300, 500, 900][self.random.below(4)];
+        self.world.now.mono_us += ms * 1000;
+        self.world.now.wall_ms += ms as i64;
+        let now = self.world.now;
+        for id in 1..=count as u8 {
+            self.world.site(id).server.tick(now);
+            self.world.poll(id);
+        }
+        self.check();
+        self.pass_on();
+        self.check();
+        if self.random.one_in(3) {
+            self.meet();
+        }
+        self.check();
+        self.connect();
+        self.check();
+    }
+}
+
+/// `LEASE_SEEDS=FIRST,COUNT` tries others.
+#[test]
+fn there_are_never_two_hubs() {
+    let seeds = std::env::var("LEASE_SEEDS").unwrap_or_else(|_| "0,30".into());
+    let (first, count) = seeds.split_once(',').expect("FIRST,COUNT");
+    let (first, count): (u64, u64) = (first.parse().unwrap(), count.parse().unwrap());
+    let mut changes = 0;
+    for seed in first..first + count {
+        let ran = catch_unwind(|| {
+            let mut run = Run::new(seed);
+            (0..1200).for_each(|_| run.step());
+            // In the end all are there, and one of them is the hub.
+            run.cut.clear();
+            for _ in 0..600 {
+                run.world.now.mono_us += 200_000;
+                run.world.now.wall_ms += 200;
+                let now = run.world.now;
+                for id in 1..=run.world.sites.len() as u8 {
+                    run.world.site(id).server.tick(now);
+                    run.world.poll(id);
+                }
+                run.pass_on();
+                run.meet();
+                run.connect();
+                run.check();
+            }
+            let hub = run.world.tree(1).hub();
+            for site in &run.world.sites {
+                let (tree, all) = (site.server.tree(), &run.world.sites);
+                let known = |site: &Site| (site.id, site.server.tree().hub(), site.server.tree().reign());
+                assert!(
+                    site.server.has_joined(),
+                    "{} has not joined: {:?}, {:?}, {:?}",
+                    site.id,
+                    tree.streams().standing(),
+                    all.iter().map(known).collect::<Vec<_>>(),
+                    run.connected
+                );
+                assert_eq!((site.server.tree().hub(), site.server.tree().streams().claim()), (hub, None));
+            }
+            run.world.check_equal();
+            run.world.tree(1).reign() - 1
+        });
+        changes += ran.unwrap_or_else(|_| panic!("seed {seed}"));
+    }
+    assert!(count < 10 || changes > 0, "no other site was ever the hub");
+}
