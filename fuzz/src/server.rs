@@ -3,7 +3,7 @@
 use crate::Input;
 use bytes::Bytes;
 use stoa_core::{
-    Config, ConnectionId, Items, Now, Outcome, Output, PeerOutput, PolicySettings, Reaping, Recovered, Shard,
+    Config, ConnectionId, Items, Now, Outcome, Output, PeerOutput, Reaping, Recovered, Shard, SiteConfig,
     SiteId, SnapshotOutput,
 };
 use stoa_tree::{Options, Tree};
@@ -40,7 +40,7 @@ impl Member {
         let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let config = Config {
             server_id: id,
-            site: is_of_site.then(PolicySettings::default),
+            site: is_of_site.then(SiteConfig::default),
             tick_ms: 100,
             session_timeout_min_ms: 500,
             heartbeat_ms: 20,

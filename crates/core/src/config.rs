@@ -58,12 +58,8 @@ pub struct Config {
     pub local_sessions_upgrading: bool,
     /// Whether subtrees are moved for the sake of the load, where there are several partitions.
     pub balance: bool,
-    /// How the hub decides where tokens are to be, if this is a server of one of several sites: then it serves nobody
-    /// before its site is one.
-    pub site: Option<PolicySettings>,
-    /// Whether another site takes the place of a hub that is away without an operator; then the hub prepares nothing
-    /// unless a majority of the sites hears it.
-    pub automatic_promotion: bool,
+    /// If this is a server of one of several sites: then it serves nobody before its site is one.
+    pub site: Option<SiteConfig>,
     /// About so many bytes of entries are kept for members that lag; who lags more is sent a snapshot.
     pub kept_bytes: u64,
     /// Random, and the same for all threads of a server: proves of what clients claim to have seen that the
@@ -75,6 +71,16 @@ pub struct Config {
     pub programs: ProgramLimits,
     /// Tells how long programs take.
     pub stopwatch: Stopwatch,
+}
+
+/// How a server of one of several sites works.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct SiteConfig {
+    /// How the hub decides where tokens are to be.
+    pub policy: PolicySettings,
+    /// Whether another site takes the place of a hub that is away without an operator; then the hub prepares nothing
+    /// unless a majority of the sites hears it.
+    pub automatic_promotion: bool,
 }
 
 /// How containers and TTL znodes are deleted that nobody needs any more.
@@ -154,7 +160,6 @@ impl Default for Config {
             local_sessions_upgrading: false,
             balance: true,
             site: None,
-            automatic_promotion: false,
             kept_bytes: 64 << 20,
             direct_secret: [0; 32],
             limits: Limits::default(),

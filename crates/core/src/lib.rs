@@ -54,7 +54,7 @@ mod status;
 mod thread_front;
 
 pub use backlog::{Backlog, BacklogWanted, BadBacklog};
-pub use config::{Config, Reaping};
+pub use config::{Config, Reaping, SiteConfig};
 pub use controller::{MoveError, RecentMove};
 pub use coordination::{Decision, Prepared, Quiesced, Step, StepKind};
 pub use membership::reconfigured;

@@ -220,24 +220,7 @@ impl<'a> SiteItem<'a> {
                 let (position, rest) = number(rest)?;
                 rest.is_empty().then_some(Self::Joined { site: *site, hub: *hub, position })?
             }
-            FOLLOW => {
-                let (reign, rest) = number(rest)?;
-                let (hub, rest) = rest.split_first()?;
-                let (life, rest) = rest.split_first_chunk()?;
-                let life = u32::from_le_bytes(*life);
-                let (lost, rest) = set(rest)?;
-                let (needed, rest) = set(rest)?;
-                let is_automatic = *rest == [1];
-                let is_one = (is_automatic || *rest == [0]) && (1..=SITE_MAX).contains(hub);
-                is_one.then_some(Self::Follow(Claim {
-                    reign,
-                    hub: *hub,
-                    life,
-                    lost,
-                    needed,
-                    is_automatic,
-                }))?
-            }
+            FOLLOW => Self::Follow(claim(rest)?),
             STANDING if !is_imported => match rest {
                 [0] => Self::Standing(SiteStanding::Member),
                 [1] => Self::Standing(SiteStanding::Lost),
@@ -253,6 +236,18 @@ impl<'a> SiteItem<'a> {
             _ => return None,
         })
     }
+}
+
+fn claim(bytes: &[u8]) -> Option<Claim> {
+    let (reign, rest) = number(bytes)?;
+    let (hub, rest) = rest.split_first()?;
+    let (life, rest) = rest.split_first_chunk()?;
+    let life = u32::from_le_bytes(*life);
+    let (lost, rest) = set(rest)?;
+    let (needed, rest) = set(rest)?;
+    let is_automatic = *rest == [1];
+    let is_one = (is_automatic || *rest == [0]) && (1..=SITE_MAX).contains(hub);
+    is_one.then_some(Claim { reign, hub: *hub, life, lost, needed, is_automatic })
 }
 
 fn set(bytes: &[u8]) -> Option<(SiteSet, &[u8])> {

@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use stoa_core::{
-    CallLimits, Config, Limits, PolicySettings, ProgramLimits, Reaping, Shard, Stopwatch, timeline_of,
+    CallLimits, Config, Limits, PolicySettings, ProgramLimits, Reaping, Shard, SiteConfig, Stopwatch,
+    timeline_of,
 };
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
@@ -329,11 +330,10 @@ fn core_config(settings: &Settings) -> Config {
         local_sessions: settings.local_sessions,
         local_sessions_upgrading: settings.local_sessions_upgrading,
         balance: settings.balance,
-        site: settings
-            .site
-            .as_ref()
-            .map(|_| PolicySettings { kind: settings.site_policy, ..PolicySettings::default() }),
-        automatic_promotion: settings.site_automatic_promotion,
+        site: settings.site.as_ref().map(|_| SiteConfig {
+            policy: PolicySettings { kind: settings.site_policy, ..PolicySettings::default() },
+            automatic_promotion: settings.site_automatic_promotion,
+        }),
         heartbeat_ms: millis(settings.heartbeat).max(1),
         election_heartbeats: (millis(settings.election_timeout) / millis(settings.heartbeat).max(1)).max(2),
         limits: Limits {

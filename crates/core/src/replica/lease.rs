@@ -28,6 +28,12 @@ impl Replica {
         list.iter().filter(|site| !tree.is_lost(*site)).fold(SiteSet::default(), SiteSet::with)
     }
 
+    /// Whether sites become the hub without an operator.
+    #[inline]
+    pub(super) fn may_be_replaced(&self) -> bool {
+        self.config.site.is_some_and(|site| site.automatic_promotion)
+    }
+
     fn is_hub(&self) -> bool {
         let tree = self.applied.partition.tree();
         tree.own_site().is_some() && tree.own_site() == tree.hub()
@@ -37,7 +43,7 @@ impl Replica {
 
     /// Time has passed.
     pub(super) fn tend_lease(&mut self) {
-        if !self.config.automatic_promotion || !self.is_of_sites() {
+        if !self.may_be_replaced() || !self.is_of_sites() {
             return;
         }
         let (members, now_us) = (self.members(), self.now.mono_us);
@@ -75,7 +81,7 @@ impl Replica {
     /// Whether this server may prepare what is the hub's to prepare; at other sites always.
     #[inline]
     pub(super) fn holds_lease(&self) -> bool {
-        if !self.config.automatic_promotion || !self.is_hub() {
+        if !self.may_be_replaced() || !self.is_hub() {
             return true;
         }
         let hub = self.applied.partition.tree().hub().unwrap_or_default();
@@ -96,7 +102,7 @@ impl Replica {
     /// Whether there may be one site more now. Where others may take the hub's place sites come one at a time.
     #[must_use]
     pub fn may_add_site(&self) -> bool {
-        !self.config.automatic_promotion
+        !self.may_be_replaced()
             || !Lease::are_enough(self.members())
             || self.sites.lease.may_grow(self.now.mono_us)
     }
@@ -148,7 +154,7 @@ impl Replica {
         let others = members.without(SiteSet::of(hub));
         let is_next = others.iter().next() == Some(own) && members.contains(hub);
         let is_asked = self.sites.lease.is_of(tree.reign());
-        let may = self.config.automatic_promotion && is_next && is_asked && self.misses_hub(now);
+        let may = self.may_be_replaced() && is_next && is_asked && self.misses_hub(now);
         (may && Lease::are_enough(members)).then(|| others.without(SiteSet::of(own)))
     }
 

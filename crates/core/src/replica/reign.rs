@@ -45,6 +45,16 @@ impl fmt::Display for ReignRefusal {
 
 impl core::error::Error for ReignRefusal {}
 
+/// What a site claims next that finds another one wanting the same reign: the one with the smaller number does, and the
+/// other follows it. `None` where that is not so, or one gives the other up.
+fn outbid(own: SiteId, mine: Claim, other: Claim) -> Option<Claim> {
+    let is_rival = mine.hub == own && mine.reign == other.reign && own < other.hub;
+    let are_apart = mine.lost.contains(other.hub) || other.lost.contains(own);
+    let needed = other.needed.iter().fold(mine.needed.with(other.hub), SiteSet::with);
+    let needed = needed.without(mine.lost.with(own));
+    (is_rival && !are_apart).then_some(Claim { reign: mine.reign + 1, needed, ..mine })
+}
+
 impl Replica {
     /// At the hub's leader: a site is given up. What it held is the hub's from now on, its sessions are at home here, and
     /// what it has done and not shipped is lost.
@@ -105,6 +115,9 @@ impl Replica {
         self.at(now);
         let Ok(own) = self.leads_site() else { return };
         let tree = self.applied.partition.tree();
+        if let Some(again) = tree.streams().claim().and_then(|mine| outbid(own, mine, claim)) {
+            return self.propose_to_follow(again);
+        }
         let known = tree.streams().claim().map_or(0, |claim| claim.reign).max(tree.reign());
         // Whom it follows already may be the hub by now, and has to follow, or to be given up, first.
         let followed = tree.streams().claim().map(|claim| claim.hub);
@@ -210,7 +223,7 @@ impl Replica {
             return;
         }
         let is_lost = |site: &SiteId| tree.is_lost(*site) && !self.sites.proposed.returning.contains(*site);
-        let most = if self.config.automatic_promotion { 1 } else { usize::MAX };
+        let most = if self.may_be_replaced() { 1 } else { usize::MAX };
         let wanted = self.sites.wanted.joining.iter().copied().filter(is_lost).take(most);
         let wanted: Vec<SiteId> = wanted.collect();
         for site in wanted {

@@ -53,7 +53,7 @@ impl Replica {
     pub(super) fn begin_policy(&mut self) {
         let tree = self.applied.partition.tree();
         let hub = tree.hub().filter(|hub| Some(*hub) == tree.own_site());
-        self.sites.policy.begin(hub, self.config.site.unwrap_or_default());
+        self.sites.policy.begin(hub, self.config.site.unwrap_or_default().policy);
     }
 
     // ---- requests ----

@@ -82,7 +82,7 @@ impl Replica {
         // Where it is there already, whoever leads next finds it as it is.
         let _ = self.applied.partition.propose(None, &create, &caller, now);
         self.applied.partition.propose_site(hub, hub, now)?;
-        self.sites.policy.begin(Some(hub), self.config.site.unwrap_or_default());
+        self.sites.policy.begin(Some(hub), self.config.site.unwrap_or_default().policy);
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use stoa_core::{
     Backlog, BacklogWanted, CloseReason, Config, ConnectionId, Items, Now, Output, PolicyKind,
-    PolicySettings, Recovered, Restore, Shard, SiteId, SnapshotOutput, timeline_of,
+    PolicySettings, Recovered, Restore, Shard, SiteConfig, SiteId, SnapshotOutput, timeline_of,
 };
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
@@ -93,7 +93,8 @@ fn of_kind(kind: PolicyKind) -> PolicySettings {
 }
 
 fn config(site: SiteId, kept_bytes: u64, policy: PolicySettings) -> Config {
-    Config { server_id: site * 10, site: Some(policy), kept_bytes, ..Config::default() }
+    let of_site = SiteConfig { policy, ..SiteConfig::default() };
+    Config { server_id: site * 10, site: Some(of_site), kept_bytes, ..Config::default() }
 }
 
 impl Site {
@@ -172,7 +173,8 @@ impl World {
     }
 
     fn config(&self, id: SiteId) -> Config {
-        Config { automatic_promotion: self.is_automatic, ..config(id, self.kept_bytes, self.policy) }
+        let of_site = SiteConfig { policy: self.policy, automatic_promotion: self.is_automatic };
+        Config { site: Some(of_site), ..config(id, self.kept_bytes, self.policy) }
     }
 
     /// A server that has nothing.

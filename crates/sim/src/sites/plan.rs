@@ -2,7 +2,7 @@
 
 use crate::ensemble::{CALM, Faults, MANNERS, Manners, Settings, config};
 use std::fmt;
-use stoa_core::{Config, PolicyKind, PolicySettings};
+use stoa_core::{Config, PolicyKind, PolicySettings, SiteConfig};
 
 /// How often something befalls the lines between sites, or a whole site: the mean time between two, milliseconds; 0 is
 /// never.
@@ -128,7 +128,10 @@ impl fmt::Display for SitePlan {
 fn base() -> Config {
     Config {
         // The paper's policy: tokens come and go most with it.
-        site: Some(PolicySettings { kind: PolicyKind::Consecutive(2), ..PolicySettings::default() }),
+        site: Some(SiteConfig {
+            policy: PolicySettings { kind: PolicyKind::Consecutive(2), ..PolicySettings::default() },
+            ..SiteConfig::default()
+        }),
         heartbeat_ms: 40,
         session_timeout_min_ms: 1500,
         session_timeout_max_ms: 4000,
