@@ -41,6 +41,7 @@ mod peer;
 mod read_only;
 mod remote_client;
 mod replica;
+mod second_site;
 mod session;
 mod session_table;
 mod shard;

@@ -5,10 +5,12 @@
 //!           | 4, term, number i64, count i32, (session i64, silent_ms i32)*        who was heard of
 //!           | 5, term, number i64                                                  that has arrived
 //!           | 7, reads i64, count i32, (path, reads i64)*        what is read here in a second, in all and most
+//!           | 8, term, position i64, zxid i64                    how much another site has of this site's log
 //! ```
 //! Encoded like the clients' protocol. Messages may be lost, doubled or late; only those of a process
 //! that has ended never come after those of its successor.
 
+use crate::second_site::Shared;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -18,6 +20,7 @@ use stoa_wire::{Reader, path, put};
 const HEARD: u8 = 4;
 const HEARD_ARRIVED: u8 = 5;
 const READS: u8 = 7;
+const SHARED: u8 = 8;
 
 /// So many subtrees are told with what is read.
 pub(crate) const READS_MAX: usize = 64;
@@ -33,6 +36,8 @@ pub(crate) enum PeerMessage {
     HeardArrived { term: u64, number: u64 },
     /// What the sender's clients read of this partition.
     Reads(Reads),
+    /// The leader says how much another site has of this site's log.
+    Shared { term: u64, shared: Shared },
 }
 
 /// What is read in a second.
@@ -107,6 +112,10 @@ impl PeerMessage {
                     put_number(&mut out, *reads);
                 }
             }
+            Self::Shared { term, shared: Shared { position, zxid } } => {
+                put_numbers(&mut out, SHARED, &[*term, *position]);
+                put::i64(&mut out, *zxid);
+            }
         }
         out.into()
     }
@@ -114,7 +123,7 @@ impl PeerMessage {
     /// Whether it is what a leader says to those who follow it.
     pub(crate) fn is_of_leader(&self) -> bool {
         match self {
-            Self::HeardArrived { .. } => true,
+            Self::HeardArrived { .. } | Self::Shared { .. } => true,
             Self::Heard { .. } | Self::Reads(_) => false,
         }
     }
@@ -137,6 +146,10 @@ impl PeerMessage {
             }
             HEARD_ARRIVED => Self::HeardArrived { term: number(&mut reader)?, number: number(&mut reader)? },
             READS => Self::Reads(reads(&mut reader)?),
+            SHARED => {
+                let (term, position) = (number(&mut reader)?, number(&mut reader)?);
+                Self::Shared { term, shared: Shared { position, zxid: reader.i64()? } }
+            }
             _ => return Err(BadMessage),
         };
         if reader.rest().is_empty() { Ok(message) } else { Err(BadMessage) }
@@ -152,6 +165,7 @@ mod tests {
         vec![
             PeerMessage::Heard { term: 1, number: 2, sessions: vec![Heard { session: 3, silent_ms: 4 }] },
             PeerMessage::HeardArrived { term: 1, number: 2 },
+            PeerMessage::Shared { term: 1, shared: Shared { position: 2, zxid: 3 } },
             PeerMessage::Reads(Reads { total: 9, subtrees: vec![("/a".into(), 5), ("/a/b".into(), 4)] }),
         ]
     }

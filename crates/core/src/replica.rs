@@ -25,6 +25,7 @@ mod reaper;
 mod reign;
 mod remote_client;
 mod request;
+mod second_site;
 mod session_table;
 mod side;
 mod site_policy;
@@ -39,6 +40,7 @@ pub use self::sites::SITES_PATH;
 
 use self::parts::{Applied, Clients, Leading, Servers, SessionKeeping};
 use crate::config::Config;
+use crate::second_site::SecondSite;
 use crate::session::LiveSession;
 use crate::shard_message::ShardMessage;
 use crate::sites::SiteLinks;
@@ -95,6 +97,7 @@ pub struct Replica {
     leader: Leading,
     servers: Servers,
     sites: SiteLinks,
+    second_site: SecondSite,
     /// What is replicated.
     timeline: Timeline<ConnectionId>,
     /// For this server's threads, by partition.
@@ -130,6 +133,7 @@ impl Replica {
             clients: Clients::default(),
             servers: Servers::default(),
             sites: SiteLinks::new(at, recovered.for_sites, now.mono_us),
+            second_site: SecondSite::default(),
             config,
             timeline,
             messages: VecDeque::new(),
@@ -141,6 +145,7 @@ impl Replica {
         let is_audited = server.config.authentication.is_audited;
         server.clients.connections.set_audited(is_audited);
         server.load_programs();
+        server.durability_changed();
         server.tell_growth();
         server.pump();
         Some(server)
@@ -271,6 +276,7 @@ impl Replica {
         self.look_after_tokens();
         self.tend_lease();
         self.give_up_waiting();
+        self.tend_held();
         self.end_pauses();
         self.tick_ensemble();
         self.tell_load();
@@ -310,8 +316,8 @@ impl Replica {
         let ensemble = self.timeline.next_wake_us();
         let load = [self.leader.load.next_wake_us(), self.next_balance_wake_us()];
         let timers = [handshake, self.sessions.live.next_wake_us(), self.leader.no_room_until_us, ensemble];
-        let load = load.into_iter().chain([self.next_pause_end_us(), self.sites.policy.next_look_us()]);
-        timers.into_iter().chain(load).flatten().fold(self.leader.reap_at_us, u64::min)
+        let ends = [self.next_pause_end_us(), self.next_held_end_us(), self.sites.policy.next_look_us()];
+        timers.into_iter().chain(load).chain(ends).flatten().fold(self.leader.reap_at_us, u64::min)
     }
 
     /// What is to be done with connections, oldest first.
@@ -477,32 +483,53 @@ impl Replica {
         body: &[u8],
         arrived_us: u64,
     ) {
-        // ZooKeeper answers an auth packet outside the order of zxids, with 0.
-        let zxid = if opcode == Opcode::Auth { 0 } else { self.applied.partition.tree().last_zxid() };
-        let latency_us = self.now.mono_us.saturating_sub(arrived_us);
         if err != 0 {
             self.stats.error(opcode);
         }
-        self.stats.latency(opcode, latency_us, 1);
-        let now_us = self.now.mono_us;
         if self.clients.connections.is_audited() && is_audited(opcode) {
             self.clients.connections.audit_reply(id, xid, err, body);
         }
-        if self.clients.connections.get(id).is_none_or(|connection| connection.phase == Phase::Closing) {
+        let connection = self.clients.connections.get(id).filter(|it| it.phase != Phase::Closing);
+        let Some(connection) = connection else {
+            self.stats.latency(opcode, self.now.mono_us.saturating_sub(arrived_us), 1);
             self.stats.stale_replies += 1;
             return;
-        }
-        let Some(output) = self.clients.connections.output(id) else { return };
+        };
+        // Heartbeats and auth packets wait behind nothing.
+        let (is_held, passes) = (connection.is_held(), matches!(opcode, Opcode::Ping | Opcode::Auth));
+        let zxid = match opcode {
+            // ZooKeeper answers an auth packet outside the order of zxids, with 0.
+            Opcode::Auth => 0,
+            // Who was told a zxid is not told again of events before it.
+            Opcode::Ping if is_held => connection.traffic.last_zxid,
+            _ => self.applied.partition.tree().last_zxid(),
+        };
+        let connections = &mut self.clients.connections;
+        let output = if passes { connections.output_at_once(id) } else { connections.output(id) };
+        let Some(output) = output else { return };
         let start = begin_frame(output);
         ReplyHeader { xid, zxid, err }.encode(output);
         output.extend_from_slice(body);
         end_frame(output, start);
         let bytes = output.len() - start;
         self.stats.sent(bytes);
+        if is_held && !passes {
+            self.clients.connections.note_held(id, opcode, arrived_us, zxid);
+        } else {
+            self.count_reply(id, opcode, zxid, arrived_us);
+        }
+        self.check_output(id);
+    }
+
+    /// An answer may be sent from now on.
+    #[inline]
+    fn count_reply(&mut self, id: ConnectionId, opcode: Opcode, zxid: i64, arrived_us: u64) {
+        let now_us = self.now.mono_us;
+        let latency_us = now_us.saturating_sub(arrived_us);
+        self.stats.latency(opcode, latency_us, 1);
         if let Some(connection) = self.clients.connections.get_mut(id) {
             connection.answered(zxid, latency_us, now_us);
         }
-        self.check_output(id);
     }
 
     /// Closes a connection whose client does not read.

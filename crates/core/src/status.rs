@@ -72,6 +72,8 @@ pub struct SitesStatus {
     pub applied: u64,
     /// Requests of its clients that have gone to another site, or wait for one that has.
     pub waiting: u64,
+    /// Answers of clients of this server that wait until another site has what they are about.
+    pub held: u64,
     /// What was counted here.
     pub counts: SiteCounts,
     /// The others, by number; one that has never been heard of is not among them.

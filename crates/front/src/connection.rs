@@ -3,6 +3,7 @@
 use crate::audit::{Audit, AuditEvent, Audited};
 use crate::auth::{CONSISTENCY, IDENTITIES_BYTES_MAX, LINEARIZABLE, SEQUENTIAL};
 use crate::config::Limits;
+use crate::held::Held;
 use crate::message::Introduction;
 use crate::remote_client::RemoteClient;
 use crate::route::Route;
@@ -69,7 +70,8 @@ pub enum CloseReason {
     StateReplaced,
     /// This server's site has not joined the others yet.
     NotJoined,
-    /// It has asked for what another site has to do, and that was away for too long: nobody knows what becomes of it.
+    /// It has asked for what another site has to do, or to have as well, and that was away for too long: nobody knows what
+    /// becomes of it.
     SiteAway,
     /// It was a side connection, and the main one has ended.
     MainEnded,
@@ -100,7 +102,7 @@ impl fmt::Display for CloseReason {
             Self::ReadsEnd => "a leader is known again, and the connection was read-only",
             Self::StateReplaced => "this server has taken over the state of another one",
             Self::NotJoined => "this site has not joined the others yet",
-            Self::SiteAway => "another site that has to carry out a request is away for too long",
+            Self::SiteAway => "another site that a request needs is away for too long",
             Self::MainEnded => "the client's main connection has ended",
             Self::Operator => "closed by the server's operator",
         })
@@ -354,6 +356,8 @@ struct Outgoing {
     announced: bool,
     /// Frames among them that answer something, where a front wants to know.
     answers: u32,
+    /// What comes behind them, and waits until another site has what it is about.
+    held: Option<Box<Held>>,
 }
 
 /// Names of watches that clients know by other paths than what is watched: by the path, what it is known as.
@@ -371,7 +375,20 @@ impl Connection {
     /// Requests under way.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.queue.slots.len() + self.route.as_ref().map_or(0, |route| route.requests.under_way as usize)
+        let under_way = self.route.as_ref().map_or(0, |route| route.requests.under_way as usize);
+        self.queue.slots.len() + under_way + self.output.held.as_ref().map_or(0, |held| held.waits())
+    }
+
+    /// Whether what is written for it waits until another site has something.
+    #[inline]
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.output.held.is_some()
+    }
+
+    #[inline]
+    pub(crate) fn held_mut(&mut self) -> &mut Option<Box<Held>> {
+        &mut self.output.held
     }
 
     /// What must be answered, in its order.
@@ -437,10 +454,13 @@ impl Connection {
         (core::mem::take(&mut self.output.answers), core::mem::take(&mut self.output.bytes))
     }
 
-    /// What has been written for it is this.
+    /// What has been written for it is this, where [`Connections::output`] has it written.
     #[inline]
     pub fn set_output(&mut self, bytes: Vec<u8>) {
-        self.output.bytes = bytes;
+        match &mut self.output.held {
+            None => self.output.bytes = bytes,
+            Some(held) => *held.bytes_mut() = bytes,
+        }
     }
 
     /// Nothing has been written for it.
@@ -491,7 +511,7 @@ impl Connection {
     /// Whether it is not read from because of what the server has under way, not because its client
     /// does not read: then the client may have said something that nobody has heard.
     pub fn is_held_up(&self, limits: &Limits) -> bool {
-        self.input.paused && self.output_bytes() < limits.output_pause_bytes
+        self.input.paused && self.unsent().len() < limits.output_pause_bytes
     }
 
     /// Whether it may only read, because the server knows of no leader.
@@ -529,10 +549,11 @@ impl Connection {
         self.output.bytes.get(self.output.sent..).unwrap_or_default()
     }
 
-    /// Bytes waiting to be sent.
+    /// Bytes waiting to be sent, those among them that may not be sent yet.
     #[must_use]
     pub fn output_bytes(&self) -> usize {
-        self.output.bytes.len() - self.output.sent
+        let held = self.output.held.as_ref().map_or(0, |held| held.bytes().len());
+        self.output.bytes.len() - self.output.sent + held
     }
 }
 
@@ -546,8 +567,8 @@ pub struct Connections {
     announced: VecDeque<ConnectionId>,
     /// Empty buffers to use again: most connections have nothing to send most of the time.
     spare: Vec<Vec<u8>>,
-    /// Requests in all queues.
-    outstanding: usize,
+    /// Requests in all queues, and answers that wait for another site.
+    pub(crate) outstanding: usize,
     /// Connections that are not read from because the server has too much under way, in order.
     congested: VecDeque<ConnectionId>,
     /// Tokens that the driver has to look at.
@@ -691,6 +712,7 @@ impl Connections {
         let (_, mut connection) = self.slots.remove(id.index());
         self.audit_end(&mut connection);
         self.outstanding -= connection.queue.slots.len();
+        self.outstanding -= connection.output.held.as_ref().map_or(0, |held| held.waits());
         let address = connection.peer.ip();
         if let Some(count) = self.by_address.get_mut(&address) {
             *count -= 1;
@@ -713,13 +735,27 @@ impl Connections {
         self.slots.iter_mut().map(|(_, (_, connection))| connection)
     }
 
-    /// The buffer to append to; the driver will be told.
+    /// The buffer to append to; the driver will be told, unless that has to wait until another site has something.
     #[inline]
     pub fn output(&mut self, id: ConnectionId) -> Option<&mut Vec<u8>> {
+        self.output_for(id, false)
+    }
+
+    /// The same for what passes everything that has to wait.
+    #[inline]
+    pub fn output_at_once(&mut self, id: ConnectionId) -> Option<&mut Vec<u8>> {
+        self.output_for(id, true)
+    }
+
+    #[inline]
+    fn output_for(&mut self, id: ConnectionId, at_once: bool) -> Option<&mut Vec<u8>> {
         // Written out instead of `get_mut`, so that the other fields stay reachable.
         let (generation, connection) = self.slots.get_mut(id.index())?;
         if u64::from(*generation) != id.0 >> 32 {
             return None;
+        }
+        if connection.output.held.is_some() && !at_once {
+            return connection.output.held.as_mut().map(|held| held.bytes_mut());
         }
         if !connection.output.announced {
             connection.output.announced = true;

@@ -19,6 +19,7 @@ mod delivered_zxid;
 mod frame;
 mod front;
 mod gather;
+mod held;
 mod message;
 mod pipelined;
 mod remote_client;
@@ -33,6 +34,7 @@ pub use connection::{
 };
 pub use frame::{Frame, frame};
 pub use front::{Front, FrontStats, Taken};
+pub use held::{HeldReply, Place};
 pub use message::{Attached, FrontMessage, Introduction, LeftWatch, ToClient, ToPartition};
 pub use pipelined::{Next, Pipelined, is_plain_write};
 pub use remote_client::{Came, RemoteClient};

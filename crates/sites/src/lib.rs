@@ -8,11 +8,13 @@
 //! - [`Sites`] are the sites with their round trips to the hub.
 //! - [`Policy`] takes [`Access`]es and gives [`Decision`]s.
 //! - [`Rules`] are what an operator says of it.
+//! - [`Durability`] is what an operator says of how many sites have to have a change before it is answered.
 #![cfg_attr(not(test), no_std)]
 extern crate alloc;
 
 mod budget;
 mod decision;
+mod durability;
 mod groups;
 mod odds;
 mod paths;
@@ -22,6 +24,7 @@ mod site;
 mod table;
 
 pub use decision::{Access, Decision, Kind, Next, Settings};
+pub use durability::Durability;
 pub use paths::{is_at_or_below, is_movable, upward};
 pub use policy::Policy;
 pub use rules::{Rule, Rules};

@@ -5,6 +5,8 @@
 //! stay /d               they are not moved from where they are
 //! together /b /c ...    their tokens move as one
 //! tokens off            no token leaves the hub for the sake of who asks
+//! two-sites /eu         one site is not enough to answer what changes it: see `Durability`
+//! one-site /eu/cache    there it is
 //! # a remark
 //! ```
 //! What cannot be read is passed over, so that one bad line does not undo the others. Of two lines on one place in the
@@ -20,10 +22,11 @@ use core::ops::Bound;
 use stoa_wire::path;
 
 use crate::Site;
+use crate::durability::durable;
 use crate::paths::{is_at_or_below, is_movable, upward};
 
 /// More lines are not read.
-const LINES_MAX: usize = 1000;
+pub(crate) const LINES_MAX: usize = 1000;
 /// Most subtrees that move together by one line.
 const TOGETHER_MAX: usize = 100;
 /// So many bad lines are named, and so much of each.
@@ -41,6 +44,10 @@ pub enum Rule {
     Together(Vec<String>),
     /// No token leaves the hub for the sake of who asks.
     Off,
+    /// What changes a subtree is answered when two sites have it.
+    TwoSites(String),
+    /// One site is enough for that.
+    OneSite(String),
 }
 
 impl Rule {
@@ -69,7 +76,12 @@ impl Rule {
             ("together", _) => return Err("it takes two paths or more, up to 100"),
             ("tokens", ["off"]) => Self::Off,
             ("tokens", _) => return Err("off is all that is said of tokens"),
-            _ => return Err("a line begins with pin, stay, together or tokens off"),
+            ("two-sites", [subtree]) => Self::TwoSites(durable(subtree)?),
+            ("one-site", [subtree]) => Self::OneSite(durable(subtree)?),
+            ("two-sites" | "one-site", _) => return Err("it takes a path"),
+            _ => {
+                return Err("a line begins with pin, stay, together, tokens off, two-sites or one-site");
+            }
         };
         Ok(Some(rule))
     }
@@ -157,6 +169,8 @@ impl Rules {
                 self.together.push(paths);
             }
             Rule::Off => self.is_off = true,
+            // They say nothing of tokens.
+            Rule::TwoSites(_) | Rule::OneSite(_) => {}
         }
         Ok(())
     }

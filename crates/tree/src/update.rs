@@ -279,6 +279,19 @@ impl<'a> Update<'a> {
         debug_assert!(read.is_ok(), "it was prepared here, or imported");
     }
 
+    /// Calls `each` with each znode that it creates, changes or deletes, but for those that end with their session.
+    pub fn for_each_written(&self, mut each: impl FnMut(&str)) {
+        let read = self.for_each_op(|op| {
+            match op {
+                Op::Create { create, .. } => each(create.path),
+                Op::Delete { path } | Op::SetData { path, .. } | Op::SetAcl { path, .. } => each(path),
+                _ => {}
+            }
+            Ok(())
+        });
+        debug_assert!(read.is_ok(), "it was prepared here, or imported");
+    }
+
     /// Calls `each` with each znode whose token it has needed; [`crate::tokens_of`] is the table.
     pub fn for_each_needed(&self, mut each: impl FnMut(&str)) {
         let read = self.for_each_op(|op| {

@@ -1,6 +1,7 @@
 //! What is committed is applied: watches are triggered, replies written, waiting reads let go.
 
 use crate::replica::request::failed_multi;
+use crate::replica::sites::SITES_PATH;
 use crate::replica::{Due, Replica, WARNINGS_MAX};
 use crate::stats::Stats;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -257,8 +258,7 @@ impl Replica {
             warnings: &mut self.warnings,
             output_max: self.config.limits.output_close_bytes,
             overflowing: Vec::new(),
-            servers_changed: false,
-            hints_changed: false,
+            changed: Texts::default(),
             programs: Vec::new(),
             muted: sorted(telling.muted),
             is_muted: false,
@@ -268,23 +268,19 @@ impl Replica {
         let applied =
             if is_imported { tree.import(update, &mut effects) } else { tree.apply(update, &mut effects) };
         applied.expect("an update that a leader prepared can be applied");
-        let Effects { opened, end, overflowing, servers_changed, hints_changed, programs, .. } = effects;
+        let Effects { opened, end, overflowing, changed, programs, .. } = effects;
         for id in overflowing {
             self.check_output(id);
         }
         self.applied.snapshots.applied();
         self.programs_applied(&programs, update.zxid);
-        if servers_changed {
-            self.servers_changed();
-        }
-        if hints_changed {
-            self.hints_changed();
-        }
+        self.texts_changed(changed);
         if let Some(opened) = opened {
             self.session_opened(&opened, own);
         }
         if let Some(writer) = &writer {
             let err = self.end_body(writer.opcode, telling, &mut body);
+            self.hold_if_needed(writer.connection, update);
             self.answer_writer(writer, err, &body);
         }
         if let Some(session) = end.session {
@@ -295,6 +291,20 @@ impl Replica {
             self.drain(writer.connection);
         }
         self.clients.body = body;
+    }
+
+    /// What operators have written is read anew.
+    #[inline]
+    fn texts_changed(&mut self, changed: Texts) {
+        if changed.servers {
+            self.servers_changed();
+        }
+        if changed.hints {
+            self.hints_changed();
+        }
+        if changed.sites {
+            self.durability_changed();
+        }
     }
 
     fn count_update(&mut self, update: &stoa_tree::Update<'_>) {
@@ -480,6 +490,17 @@ struct SessionEnd {
     deleted: Option<Vec<String>>,
 }
 
+/// Which of the texts is another one that say what servers have to do.
+#[derive(Debug, Clone, Copy, Default)]
+struct Texts {
+    /// The list of servers.
+    servers: bool,
+    /// What the operator says about where subtrees live.
+    hints: bool,
+    /// The list of sites, with what the operator says of them.
+    sites: bool,
+}
+
 /// Receives what an update does: events go out at once, so that they precede every reply that shows
 /// the change; results become the body of the reply.
 struct Effects<'a> {
@@ -496,10 +517,7 @@ struct Effects<'a> {
     /// A connection with more output than this is closed, bytes.
     output_max: usize,
     overflowing: Vec<ConnectionId>,
-    /// The list of servers is another one.
-    servers_changed: bool,
-    /// And so is what the operator says about where subtrees live.
-    hints_changed: bool,
+    changed: Texts,
     /// What was created and deleted at and below `/em`.
     programs: Vec<(EventKind, String)>,
     /// Sorted: there may be many, and each change looks for itself.
@@ -513,8 +531,9 @@ struct Effects<'a> {
 
 impl Observer for Effects<'_> {
     fn changed(&mut self, change: &Change<'_>) {
-        self.servers_changed |= change.path == CONFIG_PATH;
-        self.hints_changed |= change.path == HINTS_PATH;
+        self.changed.servers |= change.path == CONFIG_PATH;
+        self.changed.hints |= change.path == HINTS_PATH;
+        self.changed.sites |= change.path == SITES_PATH;
         if is_of_programs(change.path) {
             if matches!(change.kind, EventKind::Created | EventKind::Deleted) {
                 self.programs.push((change.kind, change.path.into()));

@@ -54,6 +54,11 @@ impl Replica {
                 }
             }
             PeerMessage::Reads(reads) => self.reads_told(from, reads),
+            PeerMessage::Shared { term, shared } => {
+                if term == self.timeline.term() && Some(from) == self.timeline.leader() {
+                    self.is_shared_up_to(shared);
+                }
+            }
         }
         Ok(())
     }
@@ -225,6 +230,7 @@ impl Replica {
         self.tell_growth();
         self.servers_changed();
         self.hints_changed();
+        self.durability_changed();
         // The snapshot may be of the term that the group is in, and nothing may follow for long.
         self.settle_term();
     }
@@ -442,6 +448,7 @@ impl Replica {
         self.take_pending();
         if is_heartbeat {
             self.tend_members();
+            self.tell_shared();
         }
         if self.is_ensemble() {
             self.tell_whom_we_heard();

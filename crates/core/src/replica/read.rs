@@ -85,11 +85,15 @@ impl Replica {
         let limit = self.config.limits.output_close_bytes;
         let Some(connection) = self.clients.connections.get_mut(id) else { return };
         connection.set_output(output);
-        connection.answered(zxid, waited_us.unwrap_or(0), now_us);
-        let too_much = connection.output_bytes() > limit;
-        match waited_us {
-            Some(us) => self.stats.latency(opcode, us, 1),
-            None => self.clients.turn.answered(opcode),
+        let (too_much, is_held) = (connection.output_bytes() > limit, connection.is_held());
+        if is_held {
+            self.clients.connections.note_held(id, opcode, arrived_us.unwrap_or(now_us), zxid);
+        } else {
+            connection.answered(zxid, waited_us.unwrap_or(0), now_us);
+            match waited_us {
+                Some(us) => self.stats.latency(opcode, us, 1),
+                None => self.clients.turn.answered(opcode),
+            }
         }
         if too_much {
             self.check_output(id);

@@ -1,5 +1,6 @@
 //! Requests of a live connection: which way each goes.
 
+use crate::replica::second_site::ends_session;
 use crate::replica::{Replica, Waiter};
 use alloc::vec::Vec;
 use stoa_front::{
@@ -73,7 +74,7 @@ impl Replica {
                 self.keep_request(id, frame, arrived_us, true);
             }
             // What waits behind a barrier must not take effect before it falls.
-            _ if is_barred || (!is_next && is_read) => {
+            _ if is_barred || (!is_next && is_read) || self.has_to_end_later(id, opcode) => {
                 self.keep_request(id, frame, arrived_us, is_barred || is_introduction);
             }
             _ if is_read => self.read(id, header, opcode, &mut reader, None),
@@ -417,7 +418,7 @@ impl Replica {
                 Some(Slot::Answer { after, .. }) => *after <= applied,
                 Some(Slot::Barrier { id, .. }) => !self.timeline.is_waiting(*id),
                 Some(Slot::Pause { until_us }) => *until_us <= self.now.mono_us,
-                Some(Slot::Request { .. }) => true,
+                Some(Slot::Request { frame, .. }) => !(connection.is_held() && ends_session(frame)),
                 Some(Slot::Write { .. }) | None => false,
             };
             if !ready || connection.phase == Phase::Closing {

@@ -32,6 +32,7 @@ impl Replica {
             committed: self.timeline.committed(),
             applied,
             waiting: of_here.count() as u64,
+            held: self.held_answers(),
             counts: self.sites.counts,
             others: sites.into_iter().map(|site| self.other_site(site)).collect::<Vec<_>>(),
         })

@@ -3,6 +3,7 @@
 use crate::backlog::BacklogWanted;
 use crate::lacks::Lacks;
 use crate::replica::Replica;
+use crate::second_site::Shared;
 use crate::sites::{BATCH_BYTES, InFlight, KEPT_LEAST_BYTES, Outgoing, SiteMessage};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -65,17 +66,22 @@ impl Replica {
         match SiteMessage::decode(message)? {
             SiteMessage::Join => self.site_joins(from),
             SiteMessage::Missing { has } => {
+                let own = self.applied.partition.tree().own_site();
+                let zxid = has.iter().find(|(maker, _)| Some(*maker) == own).map_or(0, |(_, zxid)| *zxid);
+                self.other_site_has(from, Shared { position: 0, zxid });
                 self.begin_behind(from, &has);
                 self.sites.broker.has_come(from);
                 self.tend_sites();
             }
             SiteMessage::Again { position } => {
                 self.sites.outgoing.entry(from).or_default().begins(position);
+                self.other_site_has(from, Shared { position, zxid: 0 });
                 self.sites.broker.has_come(from);
                 self.tend_sites();
             }
             SiteMessage::Have { position } => {
                 self.sites.outgoing.entry(from).or_default().acknowledged(position);
+                self.other_site_has(from, Shared { position, zxid: 0 });
                 let needed = self.sites.needed();
                 self.sites.kept.trim(needed, KEPT_LEAST_BYTES, self.kept_bytes());
             }

@@ -216,6 +216,8 @@ impl Replica {
             self.applied.snapshots.begin();
             self.load_programs();
             self.hints_changed();
+            self.second_site.restart();
+            self.durability_changed();
             let hub = self.applied.partition.tree().hub().unwrap_or_default();
             if self.sites.outgoing.contains_key(&hub) {
                 self.ask_again(hub);

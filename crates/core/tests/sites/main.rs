@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
 
+mod contacts;
+mod durable;
 mod joining;
 mod lease;
 mod policy;

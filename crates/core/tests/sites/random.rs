@@ -1,5 +1,8 @@
 //! Clients at all sites that ask for anything at any time, while streams break and servers end and begin again with what
 //! is durable. What they are told must fit together, and in the end all sites must have the same.
+//!
+//! In some runs a subtree has to be at two sites. Nothing that was acknowledged there may be lost with one site, whatever
+//! that one had not shipped.
 
 use super::*;
 use std::panic::catch_unwind;
@@ -32,6 +35,8 @@ enum Asked {
     Get(String),
     /// With what anybody was told of the znode by then: when it was created and last set.
     Sync(String, Option<(i64, i64)>),
+    /// Below what has to be at two sites: with how many steps had been made by then, and how many sites were lost.
+    Safe(String, (usize, usize)),
     Other,
 }
 
@@ -59,7 +64,27 @@ struct Run {
     created: BTreeSet<(String, i64)>,
     /// When each znode was created and set last, as far as anybody was told.
     newest: BTreeMap<String, (i64, i64)>,
+    safe: Safe,
 }
+
+/// What is below a subtree that has to be at two sites.
+#[derive(Default)]
+struct Safe {
+    /// Whether there is one.
+    is_there: bool,
+    steps: usize,
+    /// When a site was last seen that knows of no other one, and so answers at once.
+    alone_at: usize,
+    /// How many sites were lost, ...
+    losses: usize,
+    /// ... and whether one of them has come back with other things than it had.
+    has_come_back: bool,
+    /// What was acknowledged, and how many sites had been lost when it was asked for.
+    acknowledged: BTreeMap<String, usize>,
+}
+
+/// The subtree that has to be at two sites. Nothing below it is ever deleted.
+const SAFE: &str = "/safe";
 
 /// What an operator may say, with numbers for names.
 const RULES: [&str; 5] = [
@@ -101,6 +126,7 @@ impl Run {
             set: BTreeMap::new(),
             created: BTreeSet::new(),
             newest: BTreeMap::new(),
+            safe: Safe { is_there: seed % 3 == 1, ..Safe::default() },
         };
         for at in 0..2 + run.random.below(4) {
             let site = 1 + (at % run.world.sites.len()) as u8;
@@ -115,10 +141,94 @@ impl Run {
             });
         }
         run.world.settle();
+        run.begin_safe();
         run
     }
 
+    /// There is a subtree that has to be at two sites.
+    fn begin_safe(&mut self) {
+        if self.safe.is_there {
+            let (client, now) = (self.people[0].client, self.world.now);
+            self.world.site(HUB).server.write_sites(&format!("two-sites {SAFE}"), now).unwrap();
+            self.world.poll(HUB);
+            self.world.settle();
+            assert_eq!(self.world.ask(client, &create(0, SAFE, CreateMode::Persistent)).path(), SAFE);
+        }
+    }
+
+    /// Something is created that nobody deletes.
+    fn ask_safe(&mut self, at: usize) {
+        let person = &mut self.people[at];
+        let xid = person.next_xid;
+        person.next_xid += 1;
+        let path = format!("{SAFE}/{at}-{xid}");
+        if std::env::var_os("SITES_STORY").is_some() {
+            eprintln!("{at} asks site {} {xid} for {path}", person.client.0);
+        }
+        person.asked.push_back((xid, Asked::Safe(path.clone(), (self.safe.steps, self.safe.losses))));
+        let client = person.client;
+        self.world.send(client, &create(xid, &path, CreateMode::Persistent));
+    }
+
+    /// Something was acknowledged that has to be at two sites. One of them may have been lost since it said that it has it,
+    /// and what it had may be gone.
+    fn is_safe(&mut self, path: String, (steps, losses): (usize, usize)) {
+        let all = self.world.sites.iter().filter(|site| site.server.tree().get(&path).is_some()).count();
+        let was_alone = self.safe.alone_at >= steps;
+        let may_be_gone = self.safe.losses > losses && self.safe.has_come_back;
+        assert!(all > 1 || was_alone || may_be_gone, "{path} is acknowledged, and at {all} sites");
+        if !was_alone {
+            self.safe.acknowledged.insert(path, losses);
+        }
+    }
+
+    /// The sites that are there and have a znode.
+    fn holders(&self, path: &str) -> Vec<SiteId> {
+        let has = |site: &SiteId| self.world.tree(*site).get(path).is_some();
+        self.world.alive().into_iter().filter(has).collect()
+    }
+
+    /// Sites are about to be lost: what was acknowledged by then is looked at.
+    fn before_loss(&mut self) {
+        for at in 0..self.people.len() {
+            if self.safe.is_there && !self.people[at].is_coming {
+                self.hear(at);
+            }
+        }
+    }
+
+    /// Sites were lost. What was acknowledged is at one that is left, unless two or more were lost since it was asked for.
+    fn after_loss(&mut self, before: &BTreeSet<SiteId>) {
+        self.safe.losses += self.world.dead.difference(before).count();
+        for (path, losses) in std::mem::take(&mut self.safe.acknowledged) {
+            if self.holders(&path).is_empty() {
+                assert!(self.safe.losses > losses + 1, "{path} was acknowledged, and is lost with one site");
+            } else {
+                self.safe.acknowledged.insert(path, losses);
+            }
+        }
+    }
+
+    /// A site answers at once while it knows of no other one.
+    fn note_alone(&mut self) {
+        self.safe.steps += 1;
+        let is_alone = |site: SiteId| {
+            let tree = self.world.tree(site);
+            let own = tree.own_site();
+            let mut others = tree.known_sites().chain(tree.hub()).filter(|other| Some(*other) != own);
+            own.is_some() && !others.any(|other| !tree.is_lost(other))
+        };
+        // That the last other one is lost may be in the log, and not applied.
+        let joined = self.world.alive().into_iter().filter(|site| self.world.site_at(*site).has_joined());
+        if self.safe.is_there && (joined.count() == 1 || self.world.alive().into_iter().any(is_alone)) {
+            self.safe.alone_at = self.safe.steps;
+        }
+    }
+
     fn ask(&mut self, at: usize) {
+        if self.safe.is_there && self.random.one_in(3) {
+            return self.ask_safe(at);
+        }
         let path = PATHS[self.random.below(PATHS.len())].to_owned();
         let xid = self.people[at].next_xid;
         self.people[at].next_xid += 1;
@@ -165,7 +275,8 @@ impl Run {
         }
         let client = self.people[at].client;
         let closed = self.world.site(client.0).closed.get(&client.1);
-        if matches!(closed, Some(CloseReason::SessionMoved | CloseReason::LeaderChanged)) {
+        let ends = [CloseReason::SessionMoved, CloseReason::LeaderChanged, CloseReason::SiteAway];
+        if closed.is_some_and(|closed| ends.contains(closed)) {
             // It had asked for its session elsewhere, and come here before that went there; or nobody knows what became
             // of something that it has asked.
             return self.come_back(at);
@@ -214,6 +325,10 @@ impl Run {
                 Asked::Get(path) => (path, frame.stat()),
                 Asked::Sync(path, newest) => {
                     person.seen.extend(newest.map(|newest| (path, newest)));
+                    continue;
+                }
+                Asked::Safe(path, when) => {
+                    self.is_safe(path, when);
                     continue;
                 }
                 Asked::Other => continue,
@@ -325,8 +440,15 @@ impl Run {
                 return;
             }
         }
-        self.world.lose(leaf);
+        self.lose_site(leaf);
         self.flee();
+    }
+
+    fn lose_site(&mut self, site: SiteId) {
+        self.before_loss();
+        let before = self.world.dead.clone();
+        self.world.lose(site);
+        self.after_loss(&before);
     }
 
     /// Who has more than the next hub can be told is it in its place; and who cannot be told what the hub has joins anew.
@@ -345,7 +467,7 @@ impl Run {
                 if self.is_strict && !self.drain(lacks, has) {
                     continue;
                 }
-                self.world.lose(lacks);
+                self.lose_site(lacks);
                 self.flee();
             }
         }
@@ -358,6 +480,7 @@ impl Run {
         if self.world.tree(hub).is_lost(site) {
             let has_nothing = self.world.tree(site).own_site().is_none() || self.random.one_in(2);
             self.world.come_back(site, has_nothing);
+            self.safe.has_come_back = true;
         } else if self.world.site(hub).server.leads() {
             // That it is given up was not written yet when the hub ended.
             self.world.lose(site);
@@ -393,7 +516,10 @@ impl Run {
 
     fn claim_for(&mut self, to: SiteId, mut lost: Vec<SiteId>) {
         lost.extend(self.world.dead.iter().copied());
+        self.before_loss();
+        let before = self.world.dead.clone();
         self.world.claim(to, &lost);
+        self.after_loss(&before);
         self.flee();
     }
 
@@ -448,6 +574,7 @@ impl Run {
     }
 
     fn step(&mut self) {
+        self.note_alone();
         let pairs = self.world.pairs();
         match self.random.below(16) {
             0..3 => {
@@ -561,6 +688,10 @@ impl Run {
             {
                 assert!(znode.stat().version >= *version, "version {version} of {path} is lost");
             }
+        }
+        for path in self.safe.acknowledged.keys() {
+            let lacks = self.world.tree(self.world.hub).get(path).is_none();
+            assert!(!lacks, "{path} was acknowledged, and nobody has it");
         }
         for at in 0..self.people.len() {
             let client = self.people[at].client;

@@ -385,6 +385,7 @@ pub(super) fn sites(sites: Option<&SitesView>) -> Map<String, Value> {
         "committed_position": sites.committed,
         "applied_position": sites.applied,
         "waiting_requests": sites.waiting,
+        "held_answers": sites.held,
         "writes_local": sites.counts.writes_local,
         "writes_forwarded": sites.counts.writes_forwarded,
         "token_grants": sites.counts.grants,

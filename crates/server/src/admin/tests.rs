@@ -511,6 +511,7 @@ fn a_hub_tells_of_the_other_sites_and_who_holds_what() {
         (&json!("virginia"), &json!(1), &json!(true))
     );
     assert_eq!((&answer["waiting_requests"], &answer["writes_local"]), (&json!(6), &json!(100)));
+    assert_eq!(answer["held_answers"], json!(2));
     assert_eq!(
         answer["sites"][1],
         json!({

@@ -325,6 +325,8 @@ metrics! {
         |f| by_site(&f.stats, |site| site.imported.map(Value::Whole));
     "stoa_forwarded_requests", Gauge, "Requests of this site's clients that wait for another site; absent where there are no sites, as all that follow up to the tokens.",
         |f| of_sites(&f.stats, |sites| sites.waiting);
+    "stoa_held_answers", Gauge, "Answers of this server's clients that wait until another site has what they are about, as `two-sites` lines say.",
+        |f| of_sites(&f.stats, |sites| sites.held);
     "stoa_writes_local_total", Counter, "At a leader: requests of its site's clients that were prepared there.",
         |f| of_sites(&f.stats, |sites| sites.counts.writes_local);
     "stoa_writes_forwarded_total", Counter, "At a leader: those that have gone to the hub.",

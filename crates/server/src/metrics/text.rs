@@ -460,6 +460,7 @@ stoa_site_unshipped_seconds{site=\"california\"} 0.031
 stoa_site_imported_position{site=\"california\"} 40
 stoa_site_imported_position{site=\"frankfurt\"} 0
 stoa_forwarded_requests 6
+stoa_held_answers 2
 stoa_writes_local_total 100
 stoa_writes_forwarded_total 7
 stoa_token_grants_total 5
@@ -470,7 +471,7 @@ stoa_token_visits_total 1
     #[test]
     fn prometheus_tells_of_every_other_site() {
         let is_of_it = |line: &str| {
-            let names = ["stoa_site_", "stoa_writes_", "stoa_token_", "stoa_forwarded_"];
+            let names = ["stoa_site_", "stoa_writes_", "stoa_token_", "stoa_forwarded_", "stoa_held_"];
             names.iter().any(|name| line.starts_with(name))
         };
         let text = |stats| of_ensemble(&prometheus(&Figures { stats, ..Figures::default() }), is_of_it);

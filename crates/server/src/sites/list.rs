@@ -6,7 +6,7 @@
 //! pin /eu frankfurt
 //! ```
 //! The hub writes it when it begins, from its settings. From then on it counts, and numbers never change: zxids and
-//! marks have them in them. What the operator says of tokens stands in other lines (`stoa_sites::Rules`).
+//! marks have them in them. What the operator says of tokens and of durability stands in other lines (`stoa_sites::Rules`).
 
 use std::fmt::Write as _;
 
@@ -49,7 +49,7 @@ pub(super) fn replace(list: &str, sites: &[Site]) -> String {
     others.fold(encode(sites), |text, line| text + line + "\n")
 }
 
-/// What the operator says of tokens: all lines but those of sites, in their places.
+/// What the operator says: all lines but those of sites, in their places.
 pub(super) fn rules(list: &str) -> String {
     let lines = list.lines().map(|line| if line.starts_with("site.") { "" } else { line });
     lines.map(|line| format!("{line}\n")).collect()

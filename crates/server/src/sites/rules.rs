@@ -1,4 +1,5 @@
-//! What the operator says of tokens, beside the list of the sites.
+//! What the operator says of tokens, beside the list of the sites. What it says of durability each server reads by itself,
+//! and only mistakes in it are named here.
 
 use stoa_core::SITES_PATH;
 

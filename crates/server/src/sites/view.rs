@@ -23,7 +23,8 @@ impl Sites {
         let Some(known) = known else {
             return view;
         };
-        let SitesStatus { own, hub, reign, claim, leads, committed, applied, waiting, counts, .. } = *known;
+        let SitesStatus { own, hub, reign, claim, leads, committed, applied, waiting, held, counts, .. } =
+            *known;
         let claimed = claim.map(|claim| self.names(SiteSet::of(claim.hub), driver));
         let next_hub = claimed.and_then(|names| names.into_iter().next());
         let waits_for = self.names(known.waits_for, driver);
@@ -40,6 +41,7 @@ impl Sites {
             committed,
             applied,
             waiting,
+            held,
             counts,
             ..view
         }

@@ -29,6 +29,8 @@ pub struct SitesView {
     pub applied: u64,
     /// Requests of the site's clients that wait for another one.
     pub waiting: u64,
+    /// Answers of the server's clients that wait until another site has what they are about.
+    pub held: u64,
     /// What this server has counted.
     pub counts: SiteCounts,
     /// Every site, this one among them, by number.
@@ -151,6 +153,7 @@ impl SitesView {
             committed: 4_999,
             applied: 4_998,
             waiting: 6,
+            held: 2,
             counts,
             sites: vec![site(1, "virginia"), near, away],
         }

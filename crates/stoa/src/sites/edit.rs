@@ -1,5 +1,5 @@
-//! Changes to what the operator says of tokens, in the text of `/zookeeper/sites`. What is not concerned stays as it is,
-//! the list of sites, remarks and mistakes too.
+//! Changes to what the operator says of tokens and of durability, in the text of `/zookeeper/sites`. What is not concerned
+//! stays as it is, the list of sites, remarks and mistakes too.
 
 use stoa_sites::{Rule, Site};
 
@@ -12,7 +12,7 @@ fn names(text: &str) -> impl Iterator<Item = (&str, Site)> {
     })
 }
 
-/// Reads a line; lines of sites, remarks and mistakes say nothing of tokens.
+/// Reads a line; lines of sites, remarks and mistakes say nothing.
 fn rule(text: &str, line: &str) -> Result<Option<Rule>, &'static str> {
     Rule::parse(line, |name| names(text).find(|known| known.0 == name).map(|known| known.1))
 }
@@ -30,24 +30,29 @@ pub(super) fn with(text: &str, line: &str) -> Result<String, String> {
         Some(Rule::Together(paths)) => paths.as_slice(),
         _ => &[],
     };
-    let of = |path: &String| match &said {
-        Some(Rule::Pin(of, _) | Rule::Stay(of)) => of == path,
-        _ => false,
-    };
-    let lines = text.lines().filter(|old| match rule(text, old) {
-        Ok(Some(Rule::Pin(path, _) | Rule::Stay(path))) => !of(&path),
-        Ok(Some(Rule::Off)) => said != Some(Rule::Off),
+    let lines = text.lines().filter(|old| match (rule(text, old), &said) {
+        (Ok(Some(old)), Some(said)) => !takes_the_place_of(said, &old),
         _ => true,
     });
     let lines = lines.filter_map(|old| paths.iter().try_fold(old.to_owned(), |old, path| apart(&old, path)));
     Ok(joined(lines.chain([line.to_owned()])))
 }
 
+/// Whether only one of two rules can be: both say where the tokens of one subtree are, or at how many sites it is.
+fn takes_the_place_of(new: &Rule, old: &Rule) -> bool {
+    match (new, old) {
+        (Rule::Pin(new, _) | Rule::Stay(new), Rule::Pin(old, _) | Rule::Stay(old))
+        | (Rule::TwoSites(new) | Rule::OneSite(new), Rule::TwoSites(old) | Rule::OneSite(old)) => new == old,
+        (Rule::Off, Rule::Off) => true,
+        _ => false,
+    }
+}
+
 /// The text with nothing said of a subtree.
 pub(super) fn without(text: &str, path: &str) -> String {
     let lines = text.lines().filter(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        !matches!(words[..], ["pin", of, _] | ["stay", of] if of == path)
+        !matches!(words[..], ["pin", of, _] | ["stay" | "two-sites" | "one-site", of] if of == path)
     });
     joined(lines.filter_map(|line| apart(line, path)))
 }
@@ -92,6 +97,23 @@ mod tests {
         assert_eq!(off, TEXT.to_owned() + "tokens off\n");
         assert_eq!(super::with(&off, "tokens off").unwrap(), off);
         assert_eq!(with_tokens(&off), TEXT);
+    }
+
+    #[test]
+    fn how_many_sites_have_to_have_it_and_where_tokens_are_are_said_beside_each_other() {
+        let two = with(TEXT, "two-sites /eu").unwrap();
+        assert_eq!(two, TEXT.to_owned() + "two-sites /eu\n");
+        assert_eq!(with(&two, "two-sites /eu").unwrap(), two);
+        assert_eq!(with(&two, "one-site /eu").unwrap(), TEXT.to_owned() + "one-site /eu\n");
+        assert_eq!(with(&two, "one-site /eu/cache").unwrap(), two.clone() + "one-site /eu/cache\n");
+        let moved = with(&two, "pin /eu virginia").unwrap();
+        assert_eq!(moved, two.replace("pin /eu frankfurt\n", "") + "pin /eu virginia\n");
+        assert_eq!(without(&two, "/eu"), TEXT.replace("pin /eu frankfurt\n", ""));
+        assert_eq!(without("one-site /a\ntwo-sites /b\n", "/a"), "two-sites /b\n");
+        assert_eq!(with("", "two-sites /").unwrap(), "two-sites /\n");
+        for line in ["two-sites /zookeeper/sites", "one-site a", "two-sites /a /b"] {
+            assert!(with(TEXT, line).is_err(), "{line}");
+        }
     }
 
     #[test]

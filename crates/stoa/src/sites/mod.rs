@@ -1,5 +1,5 @@
 //! `stoa sites`: how the sites stand as one of their servers knows it, who holds a token, and what the operator says of
-//! tokens.
+//! tokens and of durability.
 //!
 //! Figures come from a server's admin HTTP. What the operator says is written into the znode with the list of sites, as
 //! any super user could, so it is that of all sites and outlives each server.
@@ -69,7 +69,17 @@ enum AboutSites {
         #[arg(num_args = 2.., required = true)]
         paths: Vec<String>,
     },
-    /// Takes back whatever was said of a znode: pin, stay and together
+    /// Has what changes a znode, or something below it, answered only when two sites have it
+    TwoSites {
+        /// The znode; / for everything
+        path: String,
+    },
+    /// Has that answered when one site has it, as it is where nothing is said
+    OneSite {
+        /// The znode
+        path: String,
+    },
+    /// Takes back whatever was said of a znode: pin, stay, together, two-sites and one-site
     Unpin {
         /// The znode
         path: String,
@@ -132,6 +142,8 @@ pub(crate) fn run(args: &SitesCommand) -> Result<()> {
         Some(AboutSites::Pin { path, site }) => format!("pin {path} {site}"),
         Some(AboutSites::Stay { path }) => format!("stay {path}"),
         Some(AboutSites::Together { paths }) => format!("together {}", paths.join(" ")),
+        Some(AboutSites::TwoSites { path }) => format!("two-sites {path}"),
+        Some(AboutSites::OneSite { path }) => format!("one-site {path}"),
     };
     change(args, |text| edit::with(text, &line).map_err(Failure::usage))?;
     match &args.what {

@@ -54,6 +54,13 @@ fn of_now(answer: &Value, now_ms: u128) -> String {
     } else {
         let _ = writeln!(text, "\nthis server does not lead {name}: the one that does knows more");
     }
+    if count("held_answers") > 0 {
+        let _ = writeln!(
+            text,
+            "{} answers wait here until another site has what they are about",
+            count("held_answers")
+        );
+    }
     text
 }
 
@@ -157,6 +164,11 @@ tokens: 5 given, 3 recalled, 1 visits
         assert!(
             follower.ends_with("\nthis server does not lead a: the one that does knows more\n"),
             "{follower}"
+        );
+        let waits = of(&json!({ "site": "a", "number": 2, "leads": false, "held_answers": 4, "sites": [] }));
+        assert!(
+            waits.ends_with("knows more\n4 answers wait here until another site has what they are about\n"),
+            "{waits}"
         );
         let new = of(&json!({ "site": "a", "number": null, "leads": true, "sites": [] }));
         assert!(new.ends_with("\na has not joined the others yet\n"), "{new}");
