@@ -192,6 +192,37 @@ fn the_hub_moves_while_all_are_there_and_nothing_is_lost() {
     assert_eq!(world.tree(2).get("/b").unwrap().stat().version, 14);
 }
 
+/// The hub before tells the next one again what that has: an entry with something that was refused, and in it that a
+/// session has come. It has gone on since.
+#[test]
+fn a_session_that_has_gone_on_does_not_go_where_it_was_before() {
+    let mut world = World::new(3);
+    let ((one, opened), two) = (world.open_with(HUB, 0, &[0; 16]), world.open(2));
+    world.ask(one, &create(1, "/a", CreateMode::Persistent));
+    let (session, password) = (opened.session_id, opened.password.to_vec());
+    let (peer, now): (SocketAddr, Now) = ("127.0.0.1:4000".parse().unwrap(), world.now);
+    let came = (2, world.site(2).server.connect(peer, now).unwrap());
+    world.send(came, &opening(session, &password));
+    world.send(two, &create(1, "/a", CreateMode::Persistent));
+    world.settle();
+    assert_eq!(world.take(two)[0].err, ErrorCode::NodeExists as i32);
+    assert!(!world.take_bytes(came).is_empty() && world.tree(3).home_of(session) == 2);
+    let (last, _) = world.come(3, session, &password);
+    assert_eq!(world.tree(2).home_of(session), 3);
+    world.claim(2, &[]);
+    world.settle();
+    assert_eq!((world.tree(3).hub(), world.tree(3).home_of(session)), (Some(2), 3));
+    assert_eq!(data(&world.ask(last, &get(1, "/a"))), b"x");
+    // It ends with its client, at the site that judges it.
+    let now = world.now;
+    world.site(3).server.disconnected(last.1, now);
+    world.poll(3);
+    world.pass(6000);
+    world.pass(6000);
+    assert!(world.tree(HUB).session(session).is_none(), "nobody ends it");
+    world.check_equal();
+}
+
 #[test]
 fn who_is_not_asked_says_so() {
     let mut world = World::new(3);
