@@ -21,17 +21,31 @@ fn sites_live_through_their_first_seeds() {
     assert!(downs > 3 && total.servers.snapshots > 100 && total.servers.taken_over > 3, "{total}");
 }
 
+/// The hub moves, and sites are given up and come back.
+#[test]
+fn sites_live_through_other_hubs_and_losses() {
+    let total = |kind: &str| {
+        let lived = (1..=30).map(|seed| live(seed, Some(kind), None));
+        lived.fold(SitesOutcome::default(), |sum, outcome| sum + outcome)
+    };
+    let moved = total("hubs");
+    assert!(moved.claims > 100 && moved.reigns > 60 && moved.losses == 0, "{moved}");
+    let lost = total("losses");
+    assert!(lost.losses > 20 && lost.returns == lost.losses && lost.reigns > 15, "{lost}");
+}
+
 #[test]
 fn a_run_of_sites_follows_from_its_seed() {
-    for servers in [1, 3] {
-        let run = || live(7, Some("default"), Some(servers));
+    for (kind, servers) in [("default", 1), ("default", 3), ("losses", 3)] {
+        let run = || live(7, Some(kind), Some(servers));
         assert_eq!(run(), run());
     }
 }
 
 /// A leader that prepared what was asked before it knew that its site had joined; one that failed to hand over the lead
 /// and forgot what it was told meanwhile; a hub that did not know a site that had joined, and denied its sessions; one
-/// that did not take the snapshot again that a site waited for; and one that told a site what was void in its log.
+/// that did not take the snapshot again that a site waited for; one that told a site what was void in its log; and a
+/// session that was told once more to have gone to a site, and was judged by nobody.
 #[test]
 fn what_went_wrong_once_between_sites_does_not_again() {
     live(41, Some("disks"), Some(3));
@@ -40,4 +54,5 @@ fn what_went_wrong_once_between_sites_does_not_again() {
     live(48, Some("crashes"), Some(1));
     live(10_862, Some("travel"), Some(1));
     live(11_068, Some("network"), Some(3));
+    live(159, Some("hubs"), Some(1));
 }

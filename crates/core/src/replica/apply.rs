@@ -75,13 +75,18 @@ impl Replica {
                 upgraded.into_iter().for_each(|id| self.upgrade_refused(id));
             }
             Outcome::Update(update) => {
+                // Nothing follows from what comes once more: its session may have gone on by now.
+                let is_news = !self.applied.partition.tree().has_come(&update);
                 self.apply_update(&update, own, &Telling::default());
                 if self.is_of_sites()
+                    && is_news
                     && let Some(to) = update.new_home()
                 {
                     self.session_goes(update.session, to, own, &asked);
                 }
-                self.reign_applied(&update);
+                if is_news {
+                    self.reign_applied(&update);
+                }
             }
             Outcome::Refused(refusal) => self.refused(refusal, own),
             Outcome::Part(part) => self.apply_part(&part, own),

@@ -64,6 +64,8 @@ impl Replica {
     pub fn site_message(&mut self, from: SiteId, message: &Bytes, now: Now) -> Result<(), BadMessage> {
         self.at(now);
         match SiteMessage::decode(message)? {
+            // It does not know that yet, and what has been done since would not fit with what it has.
+            SiteMessage::Missing { .. } | SiteMessage::Again { .. } if self.has_given_up(from) => {}
             SiteMessage::Join => self.site_joins(from),
             SiteMessage::Missing { has } => {
                 let own = self.applied.partition.tree().own_site();
@@ -96,6 +98,12 @@ impl Replica {
             }
         }
         Ok(())
+    }
+
+    /// At the hub: whether a site is none of the others any more.
+    fn has_given_up(&self, site: SiteId) -> bool {
+        let tree = self.applied.partition.tree();
+        tree.own_site() == tree.hub() && tree.streams().claim().is_none() && tree.is_lost(site)
     }
 
     /// At the leader: makes what another site has items of this log, if it follows what is in it.

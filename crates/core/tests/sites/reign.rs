@@ -192,6 +192,37 @@ fn the_hub_moves_while_all_are_there_and_nothing_is_lost() {
     assert_eq!(world.tree(2).get("/b").unwrap().stat().version, 14);
 }
 
+/// The hub before tells the next one again what that has: an entry with something that was refused, and in it that a
+/// session has come. It has gone on since.
+#[test]
+fn a_session_that_has_gone_on_does_not_go_where_it_was_before() {
+    let mut world = World::new(3);
+    let ((one, opened), two) = (world.open_with(HUB, 0, &[0; 16]), world.open(2));
+    world.ask(one, &create(1, "/a", CreateMode::Persistent));
+    let (session, password) = (opened.session_id, opened.password.to_vec());
+    let (peer, now): (SocketAddr, Now) = ("127.0.0.1:4000".parse().unwrap(), world.now);
+    let came = (2, world.site(2).server.connect(peer, now).unwrap());
+    world.send(came, &opening(session, &password));
+    world.send(two, &create(1, "/a", CreateMode::Persistent));
+    world.settle();
+    assert_eq!(world.take(two)[0].err, ErrorCode::NodeExists as i32);
+    assert!(!world.take_bytes(came).is_empty() && world.tree(3).home_of(session) == 2);
+    let (last, _) = world.come(3, session, &password);
+    assert_eq!(world.tree(2).home_of(session), 3);
+    world.claim(2, &[]);
+    world.settle();
+    assert_eq!((world.tree(3).hub(), world.tree(3).home_of(session)), (Some(2), 3));
+    assert_eq!(data(&world.ask(last, &get(1, "/a"))), b"x");
+    // It ends with its client, at the site that judges it.
+    let now = world.now;
+    world.site(3).server.disconnected(last.1, now);
+    world.poll(3);
+    world.pass(6000);
+    world.pass(6000);
+    assert!(world.tree(HUB).session(session).is_none(), "nobody ends it");
+    world.check_equal();
+}
+
 #[test]
 fn who_is_not_asked_says_so() {
     let mut world = World::new(3);
@@ -261,4 +292,30 @@ fn what_a_site_that_is_away_holds_cannot_be_written_and_says_so() {
     world.check_equal();
     assert_eq!(world.tree(HUB).get("/a").unwrap().stat().version, 3);
     assert_eq!(world.tree(HUB).get("/b").unwrap().stat().version, 2);
+}
+
+#[test]
+fn a_site_that_was_given_up_is_not_told_what_is_done_since() {
+    let mut world = World::new(3);
+    let (one, two) = (world.open(HUB), world.open(2));
+    world.ask(two, &create(1, "/a", CreateMode::Persistent));
+    give(&mut world, two, "/a", 2);
+    // What it has done by itself is not there yet when it is given up. It is connected anew before it is told that.
+    world.cut.extend([(2, HUB), (HUB, 2)]);
+    world.ask_here(two, &create(4, "/a/b", CreateMode::Persistent)).unwrap();
+    let now = world.now;
+    world.site(HUB).server.lose_site(2, now).unwrap();
+    world.poll(HUB);
+    while world.store(HUB) {}
+    world.cut.clear();
+    world.links.clear();
+    world.site(HUB).server.site_connected(2, now);
+    world.site(2).server.site_connected(HUB, now);
+    world.poll(HUB);
+    world.poll(2);
+    world.ask(one, &create(1, "/a/b", CreateMode::Persistent));
+    let version = world.tree(2).get("/a/b").unwrap().stat().czxid;
+    world.settle();
+    assert_eq!(world.tree(2).get("/a/b").unwrap().stat().czxid, version);
+    assert!(world.tree(2).streams().imported(HUB) < world.tree(3).streams().imported(HUB));
 }

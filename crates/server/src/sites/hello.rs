@@ -9,7 +9,8 @@
 //! ```
 //! Integers are big-endian, texts have their length before them (i32).
 
-use stoa_core::{Claim, SITE_MAX, SiteId, SiteSet};
+pub(super) use stoa_core::SiteAnswer as Answer;
+use stoa_core::{Claim, Greeting, SITE_MAX, SiteId, SiteSet};
 use stoa_wire::{DecodeError, Reader, put};
 
 /// The protocol between sites, and the state that is sent with it.
@@ -41,17 +42,6 @@ pub(super) struct SiteHello {
     pub(super) software: String,
 }
 
-/// What comes of a hello.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// Both are connected.
-    Connected,
-    /// They are not: who answers is not the hub, or the other one only looks around.
-    Known,
-    /// They are not: the other one's site was given up, and is not listened to.
-    Lost,
-}
-
 /// What the leader of another site says to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Welcome {
@@ -76,6 +66,12 @@ pub(super) struct Welcome {
 }
 
 impl SiteHello {
+    /// What it says of its site's place among the others.
+    pub(super) fn greeting(&self) -> Greeting {
+        let Self { has_joined, lives, following, looks, .. } = *self;
+        Greeting { has_joined, lives, following, looks }
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put::str(&mut out, MAGIC);

@@ -5,25 +5,14 @@ use std::collections::BTreeMap;
 
 use super::hello::{Answer, SiteHello, Welcome};
 use super::*;
-use stoa_core::Claim;
+use stoa_core::{Greeting, answer_site, believed_hub, knows_later_hub, upper_site};
 
 impl Sites {
     /// The site that this one is to be connected to: the hub, or who is to be it. None where this is that site.
     pub(super) fn upper(&self, driver: &Driver) -> Option<SiteId> {
+        let first = || Some(self.list(driver).into_iter().find(|site| site.is_hub)?.number);
         let server = driver.server.borrow();
-        let tree = server.tree();
-        let (reign, believed) = self.believed.get();
-        let known = match (tree.own_site(), tree.streams().claim()) {
-            (Some(_), _) if !server.has_joined() => Some(believed).filter(|site| *site != 0).or(tree.hub()),
-            (Some(_), Some(claim)) => Some(claim.hub),
-            (Some(_), None) if reign > tree.reign() => Some(believed),
-            (Some(_), None) => tree.hub(),
-            (None, _) => Some(believed).filter(|site| *site != 0),
-        };
-        let own = tree.own_site();
-        drop(server);
-        let known = known.or_else(|| Some(self.list(driver).into_iter().find(|site| site.is_hub)?.number));
-        known.filter(|site| Some(*site) != own)
+        upper_site(&server, self.believed.get(), first)
     }
 
     /// Connects to the leader of the hub, or of who is to be it, and stays connected as long as that lasts.
@@ -129,11 +118,8 @@ impl Sites {
         self.make_up(welcome, driver);
         {
             let mut server = driver.server.borrow_mut();
-            let known = server.tree().reign().max(self.believed.get().0);
-            let is_new = welcome.reign > known || !server.has_joined() && welcome.reign >= known;
-            if is_new && welcome.hub != 0 {
-                self.believed.set((welcome.reign, welcome.hub));
-            }
+            let told = (welcome.reign, welcome.hub);
+            self.believed.set(believed_hub(&server, self.believed.get(), told));
             if welcome.answer == Answer::Lost && server.has_joined() {
                 tracing::error!("the other sites have given this one up");
                 server.site_is_lost(now);
@@ -161,8 +147,8 @@ impl Sites {
 
     fn hello(&self, looks: bool, driver: &Driver) -> SiteHello {
         let server = driver.server.borrow();
-        let (tree, has_joined) = (server.tree(), server.has_joined());
-        let streams = tree.streams();
+        let (tree, streams) = (server.tree(), server.tree().streams());
+        let Greeting { has_joined, lives, following, looks } = Greeting::of(&server, looks);
         SiteHello {
             name: self.own.clone(),
             term: server.status().term,
@@ -170,8 +156,8 @@ impl Sites {
             applied: server.applied(),
             hub: tree.hub().filter(|_| has_joined).unwrap_or_default(),
             imported: tree.hub().map_or(0, |hub| streams.imported(hub)),
-            lives: tree.own_site().map_or(0, |own| tree.times_lost(own)),
-            following: streams.claim().map_or(0, |claim| claim.reign).max(tree.reign()),
+            lives,
+            following,
             looks,
             software: software(),
         }
@@ -274,25 +260,11 @@ impl Sites {
         let site = self.prove(hello, stream, driver)?;
         let server = driver.server.borrow();
         let tree = server.tree();
-        if hello.following > reign.max(claim.map_or(0, |claim| claim.reign)) {
-            // It knows of a later hub.
+        let greeting = hello.greeting();
+        if knows_later_hub(&server, &greeting) {
             self.to_look_at.set(self.to_look_at.get().with(site.number));
         }
-        let is_past = hello.lives != tree.times_lost(site.number);
-        let is_lost = tree.is_lost(site.number) || is_past;
-        let is_upper = claim.map_or(hub == own, |claim| claim.hub == own);
-        let follows = |claim: Claim| hello.following == claim.reign;
-        let answer = match () {
-            () if hello.has_joined && is_lost && hub == own => Answer::Lost,
-            () if hello.looks || !is_upper || hello.has_joined && is_past => Answer::Known,
-            // The state is the hub's to give.
-            () if !hello.has_joined && hub == own && claim.is_none() => Answer::Connected,
-            () if !hello.has_joined => Answer::Known,
-            () if claim.is_some_and(follows) || claim.is_none() && hello.following <= reign => {
-                Answer::Connected
-            }
-            () => Answer::Known,
-        };
+        let answer = answer_site(&server, site.number, &greeting);
         if answer == Answer::Connected {
             let imported = tree.streams().imported(site.number);
             check_past(hello, own, imported, server.applied())?;

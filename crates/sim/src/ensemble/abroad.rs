@@ -1,12 +1,15 @@
 //! What servers of one of several sites say to other sites, and hear from them: as the server's driver does it. Who
 //! carries it is the world of several sites.
 
+use super::machine::draw_disk;
 use super::process::{Input, Process, TurnOutput};
+use super::visitor::Judges;
 use super::world::World;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use stoa_core::{Backlog, BacklogWanted, Now, Shard, SiteId};
+use stoa_core::{Backlog, BacklogWanted, Claim, KnownDisks, Now, Shard, SiteId, SiteSet};
+use stoa_storage::faulty::FaultyDisk;
 use stoa_storage::inspect::{self, Finding};
 
 /// Entries of the log that another site lacks: behind which position, up to which one, and in which pieces.
@@ -32,6 +35,19 @@ pub(crate) enum FromAbroad {
     StateEnded(SiteId, SiteId, u64),
     /// More of the log was read.
     Read(Reading),
+    /// The others have given this site up.
+    GivenUp,
+    /// Another site is to be the hub.
+    Follow(Claim),
+    /// An operator has this site claim to be the hub, without those that are given up. The others have to follow.
+    Promote {
+        lost: SiteSet,
+        others: SiteSet,
+    },
+    /// An operator has a site given up.
+    Lose(SiteId),
+    /// An operator has this site, which was given up, take the hub's state.
+    Discard,
 }
 
 /// What it has for them.
@@ -44,6 +60,8 @@ pub(crate) enum Abroad {
     Backlog(BacklogWanted),
     /// The rest of what was read.
     Rest(Reading),
+    /// A site lacks what this one's log does not have any more.
+    Torn(SiteId),
 }
 
 /// What a server that runs is, as the others see it.
@@ -79,6 +97,12 @@ impl Process {
             }
             FromAbroad::Slice(is_first, slice) => core.site_state(is_first, &slice, now),
             FromAbroad::StateEnded(own, hub, position) => core.site_state_ended(own, hub, position, now),
+            FromAbroad::GivenUp => core.site_is_lost(now),
+            FromAbroad::Follow(claim) => core.follow_site(claim, now),
+            // Who is refused is asked once more, or another one is.
+            FromAbroad::Promote { lost, others } => _ = core.claim_reign(lost, others, now),
+            FromAbroad::Lose(site) => _ = core.lose_site(site, now),
+            FromAbroad::Discard => _ = core.discard_site(now),
             FromAbroad::Read(mut reading) => match reading.chunks.pop_front() {
                 None => core.site_backlog_ended(reading.site, reading.upto, now),
                 Some(chunk) => {
@@ -103,6 +127,9 @@ impl Process {
         }
         while let Some(wanted) = core.poll_site_backlog() {
             out.abroad.push(Abroad::Backlog(wanted));
+        }
+        while let Some(site) = core.poll_torn_site() {
+            out.abroad.push(Abroad::Torn(site));
         }
     }
 }
@@ -148,6 +175,20 @@ impl World {
     pub(crate) fn heal_at(&mut self, now_us: u64) {
         self.now_us = self.now_us.max(now_us);
         self.heal();
+    }
+
+    /// All servers of this site, which are down, have empty folders, and nothing is expected of what they had.
+    pub(crate) fn begins_anew(&mut self) {
+        self.judges = Judges::new();
+        self.lost.clear();
+        for id in self.ids() {
+            let (disk, disk_id) = (FaultyDisk::new(self.rng.next_u64()), draw_disk(&mut self.rng));
+            if let Some(machine) = self.machines.get_mut(&id) {
+                machine.replace(disk, disk_id);
+                machine.held.known = KnownDisks::default();
+            }
+        }
+        self.note("disk", format_args!("all servers have empty ones"));
     }
 
     /// The newest term that anybody was seen to lead.

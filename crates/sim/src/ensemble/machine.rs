@@ -360,7 +360,8 @@ impl World {
         let calls = self.rng.below(8);
         let copied = faults.copies_percent > 0 && self.rng.percent(faults.copies_percent);
         self.keep_copy(id);
-        let Some(machine) = self.machines.get_mut(&id).filter(|it| it.process.is_none()) else {
+        let is_to_start = |it: &&mut Machine| it.process.is_none() && !it.stays_down;
+        let Some(machine) = self.machines.get_mut(&id).filter(is_to_start) else {
             return Ok(());
         };
         let copy = copied.then(|| machine.held.disk.clone());

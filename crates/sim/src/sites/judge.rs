@@ -21,7 +21,7 @@ const LOOKED_AT: usize = 2;
 
 impl SiteRun {
     /// The server that leads the newest term of a site, if it is known to: what it holds and has prepared is the site's.
-    fn first_of(&self, at: usize) -> Option<&Shard> {
+    pub(super) fn first_of(&self, at: usize) -> Option<&Shard> {
         let world = &self.worlds[at];
         let envoys = world.envoys();
         let newest = envoys.iter().map(|envoy| envoy.term).max()?.max(world.newest_led());
@@ -45,10 +45,12 @@ impl SiteRun {
     /// Two sites never hold the token of a znode, what they have prepared counted.
     fn one_holder(&self, path: &str) -> Checked {
         let mut holders: BTreeMap<SiteId, i64> = BTreeMap::new();
-        for at in 0..self.worlds.len() {
+        for at in (0..self.worlds.len()).filter(|at| !self.is_doomed(*at)) {
             let Some(tree) = self.first_of(at).map(|shard| shard.tree()) else { continue };
             let own = tree.own_site();
-            if own.is_some() && tree.holder_to_be(path) == own {
+            // Who is the hub and follows another site prepares nothing any more.
+            let is_frozen = tree.streams().claim().is_some() && tree.hub() == own;
+            if own.is_some() && !is_frozen && tree.holder_to_be(path) == own {
                 holders.insert(own.unwrap_or_default(), tree.last_zxid());
             }
         }
@@ -77,7 +79,12 @@ impl SiteRun {
     /// A client was told that its session has expired: so it is not there any more at its home. The leader there may
     /// be the last to apply that.
     fn has_expired(&self, told_at: usize, session: i64) -> Checked {
-        for (at, world) in self.worlds.iter().enumerate() {
+        if self.is_doomed(told_at) {
+            // It has ended there, which the others may never hear of.
+            return Ok(());
+        }
+        let others = self.worlds.iter().enumerate().filter(|(at, _)| !self.is_doomed(*at));
+        for (at, world) in others {
             let is_there = |shard: &Shard| {
                 let tree = shard.tree();
                 tree.own_site() == Some(tree.home_of(session)) && tree.session(session).is_some()
@@ -127,6 +134,9 @@ impl SiteRun {
             Some(client) => Err(client.borrow().waits_for()),
             None => Ok(()),
         };
+        if self.plan.is_operated() && !self.until(PATIENCE_US, Self::is_in_order)? {
+            return Ok(false);
+        }
         Ok(self.until(PATIENCE_US, are_done)?
             && self.until(ENDS_US, Self::has_no_sessions)?
             && self.until(QUIET_US, Self::is_quiet)?)
@@ -135,6 +145,7 @@ impl SiteRun {
     fn heal(&mut self) {
         self.is_healing = true;
         self.count();
+        self.all_come_back();
         self.lines.mend();
         for world in &mut self.worlds {
             world.heal_at(self.now_us);
@@ -256,6 +267,9 @@ impl SiteRun {
             self.counts.visits += status.counts.visits;
             self.counts.joined += u64::from(at > 0);
         }
+        let shards = (0..self.worlds.len()).filter_map(|at| self.first_of(at));
+        let reigns = shards.map(|shard| shard.tree().reign()).max().unwrap_or(0);
+        self.counts.reigns = reigns.saturating_sub(1);
     }
 
     fn outcome(&self) -> SitesOutcome {

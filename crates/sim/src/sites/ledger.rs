@@ -1,7 +1,10 @@
-//! What all clients of all sites were told, and what must fit together in it.
+//! What all clients of all sites were told, and what must fit together in it. What a site that was given up has made, and
+//! nobody else has, is none of it, but for the clients that it still serves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use stoa_check::{Checked, wrong};
+use stoa_core::SiteId;
+use stoa_tree::site_of_zxid;
 use stoa_wire::Stat;
 
 /// Where a write stands: the client that made it, which of its sessions, and which of its writes.
@@ -25,21 +28,42 @@ struct Told {
     data: Vec<u8>,
 }
 
+/// What somebody was told.
+#[derive(Default, Clone)]
+struct Record {
+    /// By path and czxid.
+    versions: BTreeMap<(String, i64), BTreeMap<i32, Told>>,
+    /// Of each znode, the zxids at which it is known to have been written, and the versions then.
+    written: BTreeMap<String, BTreeMap<i64, i32>>,
+    /// Znodes that are never deleted, and are there, with the zxid of their creation.
+    firm: BTreeMap<String, i64>,
+    /// Sequential znodes that somebody has created, likewise.
+    names: BTreeMap<String, i64>,
+    /// Those of them that stay.
+    lasting: BTreeMap<String, i64>,
+    /// So many numbers are known to have been given to them, and the zxid of the last.
+    number: (i64, i64),
+}
+
+/// What a site has made behind one zxid and up to another one is lost, since it was given up.
+#[derive(Debug, Clone, Copy)]
+struct Loss {
+    site: SiteId,
+    behind: i64,
+    upto: i64,
+}
+
 /// What everybody was told.
 #[derive(Default)]
 pub(super) struct Ledger {
-    /// By path and czxid.
-    versions: BTreeMap<(String, i64), BTreeMap<i32, Told>>,
-    /// Of each znode, the newest zxid at which it is known to have been written, and the version then.
-    newest: BTreeMap<String, (i64, i32)>,
-    /// Znodes that are never deleted, and are there.
-    firm: BTreeSet<String>,
-    /// Sequential znodes that somebody has created.
-    pub(super) names: BTreeSet<String>,
-    /// Those of them that stay.
-    lasting: BTreeSet<String>,
-    /// So many numbers are known to have been given to them.
-    number: i64,
+    book: Record,
+    /// What clients were told by sites that are given up and may not know it, since then.
+    splits: BTreeMap<usize, Record>,
+    /// The site whose clients speak or are spoken to.
+    at: usize,
+    losses: Vec<Loss>,
+    /// Sites to which clients do not go, as those are given up.
+    pub(super) shunned: BTreeSet<usize>,
     /// Sessions of which clients were told that they have expired, and that was not looked at yet.
     pub(super) expired: Vec<i64>,
     pub(super) answers: u64,
@@ -53,19 +77,154 @@ pub(super) struct Ledger {
 pub(super) struct Floor {
     pub(super) zxid: i64,
     pub(super) version: i32,
-    pub(super) number: i64,
-    pub(super) is_firm: bool,
+    /// So many numbers were given, the last one with that zxid.
+    pub(super) number: (i64, i64),
+    /// With which zxid it was created, if it is never deleted; or 0.
+    pub(super) firm: i64,
+}
+
+fn is_among(losses: &[Loss], zxid: i64) -> bool {
+    let holds =
+        |loss: &Loss| site_of_zxid(zxid) == loss.site && (loss.behind + 1..=loss.upto).contains(&zxid);
+    losses.iter().any(holds)
 }
 
 impl Ledger {
+    // ---- sites that are given up ----
+
+    /// From now on clients of this site are heard.
+    pub(super) fn hears(&mut self, at: usize) {
+        self.at = at;
+    }
+
+    /// What a zxid stands for may be missing: where it was made, that site is given up, and nobody else has it. The
+    /// clients of that site do not know it yet.
+    pub(super) fn is_lost(&self, zxid: i64) -> bool {
+        !self.splits.contains_key(&self.at) && is_among(&self.losses, zxid)
+    }
+
+    /// The same, whatever the client's site knows of it.
+    pub(super) fn is_gone(&self, zxid: i64) -> bool {
+        is_among(&self.losses, zxid)
+    }
+
+    /// A site is given up, and others have what it has made up to a zxid. What its clients are told from now on nobody
+    /// else need know.
+    pub(super) fn splits(&mut self, at: usize, site: SiteId, behind: i64) {
+        self.shunned.insert(at);
+        self.splits.insert(at, self.book.clone());
+        self.losses.push(Loss { site, behind, upto: i64::MAX });
+        let losses = &self.losses;
+        self.book.versions.retain(|(_, czxid), versions| {
+            versions.retain(|_, told| !is_among(losses, told.mzxid));
+            !is_among(losses, *czxid)
+        });
+        self.book.count_numbers(losses);
+    }
+
+    /// It turns out that others have what it has made up to this zxid.
+    pub(super) fn keeps(&mut self, site: SiteId, behind: i64) {
+        if let Some(loss) = self.losses.iter_mut().rev().find(|loss| loss.site == site) {
+            loss.behind = behind;
+        }
+        self.book.count_numbers(&self.losses);
+    }
+
+    /// Nobody is served any more with what the site had, the last of which was that zxid.
+    pub(super) fn is_over(&mut self, at: usize, site: SiteId, upto: i64) {
+        let split = self.splits.remove(&at).unwrap_or_default();
+        let told = split.versions.values().flat_map(BTreeMap::values).map(|told| told.mzxid);
+        let last = told.filter(|zxid| site_of_zxid(*zxid) == site).max().unwrap_or(0);
+        if let Some(loss) = self.losses.iter_mut().rev().find(|loss| loss.site == site) {
+            loss.upto = upto.max(last).max(loss.behind);
+        }
+    }
+
+    fn book_mut(&mut self) -> &mut Record {
+        self.splits.get_mut(&self.at).unwrap_or(&mut self.book)
+    }
+
+    // ---- what clients are told ----
+
     /// What is known of a znode now.
     pub(super) fn floor(&self, path: &str) -> Floor {
-        let (zxid, version) = self.newest.get(path).copied().unwrap_or((0, -1));
-        Floor { zxid, version, number: self.number, is_firm: self.firm.contains(path) }
+        let book = self.splits.get(&self.at).unwrap_or(&self.book);
+        let written = book.written.get(path).into_iter().flatten().rev();
+        let newest = written.map(|(zxid, version)| (*zxid, *version)).find(|(zxid, _)| !self.is_lost(*zxid));
+        let (zxid, version) = newest.unwrap_or((0, -1));
+        let firm = book.firm.get(path).copied().filter(|zxid| !self.is_lost(*zxid));
+        Floor { zxid, version, number: book.number, firm: firm.unwrap_or(0) }
     }
 
     /// A znode was seen like that: by who has written it, or by anybody.
     pub(super) fn seen(&mut self, path: &str, stat: &Stat, data: &[u8]) -> Checked {
+        self.book_mut().seen(path, stat, data)
+    }
+
+    /// A write is acknowledged.
+    pub(super) fn written(&mut self, path: &str, stat: &Stat, data: &[u8]) -> Checked {
+        self.writes += 1;
+        let written = self.book_mut().written.entry(path.to_owned()).or_default();
+        written.insert(stat.mzxid, stat.version);
+        self.seen(path, stat, data)
+    }
+
+    /// A znode that nobody ever deletes was created.
+    pub(super) fn stands(&mut self, path: &str, zxid: i64) {
+        self.book_mut().firm.insert(path.to_owned(), zxid);
+    }
+
+    /// A sequential znode was created, by who knew that so many numbers were given.
+    pub(super) fn numbered(&mut self, path: &str, zxid: i64, floor: (i64, i64), lasts: bool) -> Checked {
+        let number = number_of(path);
+        let is_known = self.book_mut().names.get(path).copied();
+        if is_known.is_some_and(|zxid| !self.is_lost(zxid)) {
+            return wrong(format!("{path} is created twice"));
+        }
+        if number < floor.0 && !self.is_lost(floor.1) {
+            return wrong(format!("{path} is created, and {} numbers were given before", floor.0));
+        }
+        let book = self.book_mut();
+        book.names.insert(path.to_owned(), zxid);
+        if lasts {
+            book.lasting.insert(path.to_owned(), zxid);
+        }
+        book.number = book.number.max((number + 1, zxid));
+        Ok(())
+    }
+
+    /// In the end everything that was acknowledged is there, but for what is lost.
+    pub(super) fn compare(&self, tree: &stoa_tree::Tree) -> Checked {
+        let is_kept = |zxid: &i64| !is_among(&self.losses, *zxid);
+        for (path, zxid) in self.book.firm.iter().chain(&self.book.lasting) {
+            if is_kept(zxid) && tree.get(path).is_none() {
+                return wrong(format!("{path} of zxid {zxid} is gone"));
+            }
+        }
+        for (path, written) in &self.book.written {
+            let newest = written.iter().rev().find(|(zxid, _)| is_kept(zxid));
+            let (Some(znode), Some((zxid, version))) = (tree.get(path), newest) else { continue };
+            if znode.stat().mzxid < *zxid {
+                let stat = znode.stat();
+                return wrong(format!("{path} is {stat:?}, and version {version} of zxid {zxid} is lost"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn number_of(path: &str) -> i64 {
+    path.rsplit_once('-').and_then(|(_, number)| number.parse().ok()).unwrap_or(-1)
+}
+
+impl Record {
+    /// Which numbers are known to have been given, when some are lost.
+    fn count_numbers(&mut self, losses: &[Loss]) {
+        let kept = self.names.iter().filter(|(_, zxid)| !is_among(losses, **zxid));
+        self.number = kept.map(|(path, zxid)| (number_of(path) + 1, *zxid)).max().unwrap_or_default();
+    }
+
+    fn seen(&mut self, path: &str, stat: &Stat, data: &[u8]) -> Checked {
         let told = Told { mzxid: stat.mzxid, data: data.to_vec() };
         let versions = self.versions.entry((path.to_owned(), stat.czxid)).or_default();
         if let Some(before) = versions.get(&stat.version) {
@@ -98,54 +257,6 @@ impl Ledger {
             ));
         }
         versions.insert(stat.version, told);
-        Ok(())
-    }
-
-    /// A write is acknowledged.
-    pub(super) fn written(&mut self, path: &str, stat: &Stat, data: &[u8]) -> Checked {
-        self.writes += 1;
-        let newest = self.newest.entry(path.to_owned()).or_insert((0, -1));
-        if stat.mzxid > newest.0 {
-            *newest = (stat.mzxid, stat.version);
-        }
-        self.seen(path, stat, data)
-    }
-
-    /// A znode that nobody ever deletes is there.
-    pub(super) fn stands(&mut self, path: &str) {
-        self.firm.insert(path.to_owned());
-    }
-
-    /// A sequential znode was created, by who knew of this number.
-    pub(super) fn numbered(&mut self, path: &str, floor: i64, lasts: bool) -> Checked {
-        let number = path.rsplit_once('-').and_then(|(_, number)| number.parse().ok()).unwrap_or(-1);
-        if !self.names.insert(path.to_owned()) {
-            return wrong(format!("{path} is created twice"));
-        }
-        if number < floor {
-            return wrong(format!("{path} is created, and {floor} numbers were given before"));
-        }
-        if lasts {
-            self.lasting.insert(path.to_owned());
-        }
-        self.number = self.number.max(number + 1);
-        Ok(())
-    }
-
-    /// In the end everything that was acknowledged is there.
-    pub(super) fn compare(&self, tree: &stoa_tree::Tree) -> Checked {
-        for path in self.firm.iter().chain(&self.lasting) {
-            if tree.get(path).is_none() {
-                return wrong(format!("{path} is gone"));
-            }
-        }
-        for (path, (zxid, version)) in &self.newest {
-            let Some(znode) = tree.get(path) else { continue };
-            if znode.stat().mzxid < *zxid {
-                let stat = znode.stat();
-                return wrong(format!("{path} is {stat:?}, and version {version} of zxid {zxid} is lost"));
-            }
-        }
         Ok(())
     }
 }

@@ -1,9 +1,14 @@
-//! The lines between the hub and the other sites, and the connections on them: leader to leader. What is said on one
-//! arrives in order, when it is not cut; what was on its way is lost when it breaks.
+//! The lines between sites, and the connections on them: leader to leader, of a site's with the hub's, or with that of
+//! who is to be the hub. What is said on one arrives in order, when it is not cut; what was on its way is lost when it
+//! breaks.
 
 use crate::ensemble::Chunks;
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// How soon it is looked at again whether something reaches a site that is cut off, microseconds: later than a silent
+/// connection is taken for broken.
+const ALONE_US: u64 = 3_000_000;
 
 /// A direction of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,8 +38,9 @@ pub(super) struct End {
 /// A connection of a site's leader with the hub's.
 #[derive(Debug)]
 pub(super) struct Call {
-    /// The site, by its index.
+    /// The site that has connected, and the one that is or was to be the hub, by their indexes.
     pub(super) leaf: usize,
+    pub(super) hub: usize,
     pub(super) at_leaf: End,
     pub(super) at_hub: End,
     /// Whether the site knows that it is welcome.
@@ -49,9 +55,10 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn new(leaf: usize, at_leaf: End, at_hub: End) -> Self {
+    pub(super) fn new((leaf, at_leaf): (usize, End), (hub, at_hub): (usize, End)) -> Self {
         Self {
             leaf,
+            hub,
             at_leaf,
             at_hub,
             is_open: false,
@@ -82,6 +89,24 @@ impl Call {
         }
     }
 
+    /// The site from which something comes that goes that way, and where that goes.
+    pub(super) fn between(&self, bound: Bound) -> (usize, usize) {
+        match bound {
+            Bound::ToHub => (self.leaf, self.hub),
+            Bound::ToLeaf => (self.hub, self.leaf),
+        }
+    }
+
+    /// The way to a site that has one of the ends.
+    pub(super) fn bound_to(&self, at: usize) -> Bound {
+        if at == self.hub { Bound::ToHub } else { Bound::ToLeaf }
+    }
+
+    /// Whether it is between two sites.
+    pub(super) fn is_between(&self, one: usize, other: usize) -> bool {
+        [(one, other), (other, one)].contains(&(self.leaf, self.hub))
+    }
+
     pub(super) fn has_ended(&self, bound: Bound) -> bool {
         self.is_over[bound as usize]
     }
@@ -92,8 +117,10 @@ impl Call {
 pub(super) struct Lines {
     pub(super) calls: BTreeMap<u64, Call>,
     last_call: u64,
-    /// Until when nothing passes.
-    cuts: BTreeMap<(usize, Bound), u64>,
+    /// Until when nothing passes from a site to another one.
+    cuts: BTreeMap<(usize, usize), u64>,
+    /// Sites that are cut off from all others.
+    alone: BTreeSet<usize>,
 }
 
 impl Lines {
@@ -104,36 +131,45 @@ impl Lines {
         self.last_call
     }
 
-    /// Nothing passes on a line before then.
-    pub(super) fn cut(&mut self, leaf: usize, bound: Bound, until_us: u64) {
-        let until = self.cuts.entry((leaf, bound)).or_insert(0);
+    /// Nothing passes from a site to another one before then.
+    pub(super) fn cut(&mut self, from: usize, to: usize, until_us: u64) {
+        let until = self.cuts.entry((from, to)).or_insert(0);
         *until = until_us.max(*until);
     }
 
-    pub(super) fn cut_until(&self, leaf: usize, bound: Bound, now_us: u64) -> Option<u64> {
-        self.cuts.get(&(leaf, bound)).copied().filter(|until| *until > now_us)
+    /// A site is cut off from all others, or not any more.
+    pub(super) fn cut_off(&mut self, at: usize, is_alone: bool) {
+        if is_alone {
+            self.alone.insert(at);
+        } else {
+            self.alone.remove(&at);
+        }
+    }
+
+    /// Until when nothing passes from a site to another one; for who is cut off that is looked at soon again.
+    pub(super) fn cut_until(&self, from: usize, to: usize, now_us: u64) -> Option<u64> {
+        let is_alone = self.alone.contains(&from) || self.alone.contains(&to);
+        let until = self.cuts.get(&(from, to)).copied();
+        let until = if is_alone { until.max(Some(now_us + ALONE_US)) } else { until };
+        until.filter(|until| *until > now_us)
     }
 
     pub(super) fn mend(&mut self) {
         self.cuts.clear();
+        self.alone.clear();
     }
 
-    /// The connection of a leader of a site, as that knows it.
-    pub(super) fn of_leaf(&self, leaf: usize, server: u8, life: u64) -> Option<u64> {
-        let is_its = |call: &Call| {
-            call.leaf == leaf && call.at_leaf.server == server && call.at_leaf.life == life && call.is_open
+    /// The connection that a server has with another site, as it knows of it, and which way things go to that.
+    pub(super) fn with(&self, at: usize, (server, life): (u8, u64), to: usize) -> Option<(u64, Bound)> {
+        let is_its = |call: &Call, bound: Bound| {
+            let end = call.end(bound);
+            (end.server, end.life) == (server, life) && !call.has_ended(bound)
         };
-        self.newest(|call| is_its(call) && !call.has_ended(Bound::ToLeaf))
-    }
-
-    /// The connection of a leader of the hub with a site, as that knows it.
-    pub(super) fn of_hub(&self, leaf: usize, server: u8, life: u64) -> Option<u64> {
-        let is_its =
-            |call: &Call| call.leaf == leaf && call.at_hub.server == server && call.at_hub.life == life;
-        self.newest(|call| is_its(call) && !call.has_ended(Bound::ToHub))
-    }
-
-    fn newest(&self, fits: impl Fn(&Call) -> bool) -> Option<u64> {
-        self.calls.iter().rev().find(|(_, call)| fits(call)).map(|(number, _)| *number)
+        let fits = |call: &Call| {
+            let own = call.bound_to(at);
+            call.is_between(at, to) && is_its(call, own) && (own == Bound::ToHub || call.is_open)
+        };
+        let (number, call) = self.calls.iter().rev().find(|(_, call)| fits(call))?;
+        Some((*number, call.bound_to(to)))
     }
 }

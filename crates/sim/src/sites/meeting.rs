@@ -1,10 +1,11 @@
-//! How the leader of a site finds the hub's, and what passes between the two: the server does it in `sites/mod.rs` and
-//! `sites/link.rs`.
+//! How the leader of a site finds the hub's, and what passes between the two: the server does it in `sites/meet.rs` and
+//! `sites/link.rs`. Whom a leader connects to, and what it is told, is the server's own logic.
 
 use super::lines::{Bound, Call, End, Letter};
 use super::{HUB, HUB_AT, Passage, SiteRun};
 use crate::ensemble::FromAbroad;
-use stoa_core::SiteId;
+use stoa_check::Checked;
+use stoa_core::{Greeting, Shard, SiteAnswer, SiteId, answer_site, upper_site};
 
 /// How often it is looked whether leaders have to be connected, microseconds.
 const TEND_US: u64 = 50_000;
@@ -18,38 +19,54 @@ const SILENCE_US: u64 = 2_500_000;
 const JOIN_PATIENCE_US: u64 = 3_000_000;
 const JOIN_LOOK_US: u64 = 10_000;
 
-fn site_of(at: usize) -> SiteId {
+pub(super) fn site_of(at: usize) -> SiteId {
     at as SiteId + 1
+}
+
+pub(super) fn at_of(site: SiteId) -> usize {
+    usize::from(site) - 1
 }
 
 impl SiteRun {
     /// Sees to it that there are the connections that there have to be.
-    pub(super) fn tend(&mut self) {
+    pub(super) fn tend(&mut self) -> Checked {
         self.begin_sites();
         let over: Vec<u64> = self.lines.calls.keys().copied().filter(|call| self.is_stale(*call)).collect();
         for call in over {
             self.hang_up(call);
         }
-        for leaf in 1..self.worlds.len() {
-            if self.now_us < self.comes_us[leaf] && !self.is_healing {
+        for at in 0..self.worlds.len() {
+            if self.now_us < self.comes_us[at] && !self.is_healing {
                 continue;
             }
-            for envoy in self.leaders(leaf) {
+            for envoy in self.leaders(at) {
                 let end = End { server: envoy.server, life: envoy.life, term: envoy.term };
-                let has_call = self.lines.of_leaf(leaf, end.server, end.life).is_some();
-                let is_trying =
-                    self.trying.get(&(leaf, end.server)).is_some_and(|until| *until > self.now_us);
-                let is_cut = self.lines.cut_until(leaf, Bound::ToHub, self.now_us).is_some();
-                if has_call || is_trying || is_cut {
-                    continue;
+                self.connect(at, end);
+                if self.plan.is_operated() {
+                    self.look_around(at, end);
                 }
-                let way_us = self.way_us(leaf);
-                let again_us = self.now_us + 2 * way_us + self.rng.range(50_000, RETRY_US);
-                self.trying.insert((leaf, end.server), again_us);
-                self.after(way_us, Passage::Arrive(leaf, end));
             }
         }
+        if self.plan.is_operated() {
+            self.operate()?;
+        }
         self.after(TEND_US, Passage::Tend);
+        Ok(())
+    }
+
+    /// A leader connects to that of the hub, if it has to.
+    fn connect(&mut self, leaf: usize, end: End) {
+        let Some(hub) = self.upper(leaf, end) else { return };
+        let has_call = self.lines.with(leaf, (end.server, end.life), hub).is_some();
+        let is_trying = self.trying.get(&(leaf, end.server)).is_some_and(|until| *until > self.now_us);
+        let is_cut = self.lines.cut_until(leaf, hub, self.now_us).is_some();
+        if has_call || is_trying || is_cut {
+            return;
+        }
+        let way_us = self.way_us(leaf, hub);
+        let again_us = self.now_us + 2 * way_us + self.rng.range(50_000, RETRY_US);
+        self.trying.insert((leaf, end.server), again_us);
+        self.after(way_us, Passage::Arrive(leaf, end, hub));
     }
 
     fn begin_sites(&mut self) {
@@ -57,19 +74,31 @@ impl SiteRun {
             let shard = self.worlds[HUB_AT].shard(envoy.server);
             let is_none = shard.is_some_and(|shard| shard.tree().own_site().is_none());
             let begun = self.begun.insert((envoy.server, envoy.life), envoy.term);
-            if is_none && begun != Some(envoy.term) {
+            if is_none && begun != Some(envoy.term) && self.founds() {
                 let whom = (envoy.server, envoy.life);
                 self.after(1, Passage::Hear(HUB_AT, whom, FromAbroad::Begin(HUB)));
             }
         }
     }
 
-    fn way_us(&mut self, leaf: usize) -> u64 {
-        self.plan.ways_us[leaf - 1] + self.rng.below(JITTER_US)
+    /// The site that a server of a site is to be connected to, if it leads that: none where that is the hub.
+    pub(super) fn upper(&self, at: usize, end: End) -> Option<usize> {
+        let shard = self.worlds[at].shard(end.server)?;
+        let believed = self.mind(at, end).believed;
+        // By the settings the first one is the hub, which nobody else is before it has begun.
+        let upper = upper_site(shard, believed, || Some(HUB)).map(at_of);
+        upper.filter(|upper| *upper != at)
+    }
+
+    /// The time that something takes from a site to another one. Two that are not the hub of the first reign are as far
+    /// away from each other as the farther one of them is from that.
+    pub(super) fn way_us(&mut self, one: usize, other: usize) -> u64 {
+        let from_first = |at: usize| at.checked_sub(1).map_or(0, |at| self.plan.ways_us[at]);
+        from_first(one).max(from_first(other)) + self.rng.below(JITTER_US)
     }
 
     /// Whether a server leads its site, in the life and the term in which it was connected.
-    fn still_leads(&self, at: usize, end: End) -> bool {
+    pub(super) fn still_leads(&self, at: usize, end: End) -> bool {
         let is_it = |envoy: &crate::ensemble::Envoy| {
             (envoy.server, envoy.life, envoy.term) == (end.server, end.life, end.term)
         };
@@ -78,7 +107,10 @@ impl SiteRun {
 
     fn is_stale(&self, number: u64) -> bool {
         let call = &self.lines.calls[&number];
-        !self.still_leads(call.leaf, call.at_leaf) || !self.still_leads(HUB_AT, call.at_hub)
+        let lead = self.still_leads(call.leaf, call.at_leaf) && self.still_leads(call.hub, call.at_hub);
+        !lead
+            || self.upper(call.leaf, call.at_leaf) != Some(call.hub)
+            || self.upper(call.hub, call.at_hub).is_some()
     }
 
     /// A connection ends: at once where it was ended, later at the other side.
@@ -95,65 +127,81 @@ impl SiteRun {
         if std::mem::replace(&mut call.is_over[bound as usize], true) {
             return;
         }
-        let (leaf, end, is_open) = (call.leaf, call.end(bound), call.is_open);
+        let (end, is_open) = (call.end(bound), call.is_open);
         let is_forgotten = call.is_over == [true; 2];
-        let (at, other) = if bound == Bound::ToHub { (HUB_AT, site_of(leaf)) } else { (leaf, HUB) };
-        let newer = self.lines.calls.range(number + 1..).any(|(_, newer)| {
-            newer.leaf == leaf
-                && !newer.has_ended(bound)
-                && (newer.end(bound).server, newer.end(bound).life) == (end.server, end.life)
-                && (bound == Bound::ToHub || newer.is_open)
+        let (other, at) = call.between(bound);
+        let has_newer = self.lines.calls.range(number + 1..).any(|(_, newer)| {
+            let own = newer.bound_to(at);
+            newer.is_between(at, other)
+                && !newer.has_ended(own)
+                && (newer.end(own).server, newer.end(own).life) == (end.server, end.life)
+                && (own == Bound::ToHub || newer.is_open)
         });
         // Who has another connection by then has lost nothing.
-        if !newer && (bound == Bound::ToHub || is_open) {
+        if !has_newer && (bound == Bound::ToHub || is_open) {
             let whom = (end.server, end.life);
-            self.worlds[at].comes_from_abroad(self.now_us, whom, FromAbroad::Lost(other));
+            self.worlds[at].comes_from_abroad(self.now_us, whom, FromAbroad::Lost(site_of(other)));
         }
         if is_forgotten {
             self.lines.calls.remove(&number);
         }
     }
 
-    /// A leader of a site reaches the hub, and one of those there who believe that they lead.
-    pub(super) fn arrive(&mut self, leaf: usize, at_leaf: End) {
-        let mut leaders = self.leaders(HUB_AT);
-        leaders.retain(|envoy| {
-            let shard = self.worlds[HUB_AT].shard(envoy.server);
-            shard.is_some_and(|shard| shard.tree().own_site() == Some(HUB))
-        });
-        if leaders.is_empty() || !self.still_leads(leaf, at_leaf) {
+    /// A leader of a site reaches the hub, or who is to be it, and one of those there who believe that they lead.
+    pub(super) fn arrive(&mut self, leaf: usize, at_leaf: End, hub: usize) {
+        let Some(at_hub) = self.someone_leads(hub) else { return };
+        if !self.still_leads(leaf, at_leaf) {
             return;
         }
-        let envoy = leaders[self.rng.index(leaders.len())];
-        let at_hub = End { server: envoy.server, life: envoy.life, term: envoy.term };
         let (Some(ours), Some(theirs)) =
-            (self.worlds[HUB_AT].shard(at_hub.server), self.worlds[leaf].shard(at_leaf.server))
+            (self.worlds[hub].shard(at_hub.server), self.worlds[leaf].shard(at_leaf.server))
         else {
             return;
         };
-        // Whose past does not fit is refused: it may be an old leader's.
-        let known = ours.tree().streams().imported(site_of(leaf));
-        let has_more = theirs.tree().streams().imported(HUB) > ours.applied();
-        let is_behind = theirs.has_joined() && theirs.applied() < known;
-        let is_empty = !theirs.has_joined() && known > 0;
-        let before = self.lines.of_hub(leaf, at_hub.server, at_hub.life);
-        let is_later = before.is_some_and(|before| self.lines.calls[&before].at_leaf.term > at_leaf.term);
-        if has_more || is_behind || is_empty || is_later || !theirs.may_join() {
+        if !theirs.may_join() {
+            return;
+        }
+        let greeting = Greeting::of(theirs, false);
+        if answer_site(ours, site_of(leaf), &greeting) != SiteAnswer::Connected {
+            return self.answer((leaf, at_leaf), (hub, at_hub), &greeting);
+        }
+        let before = self.lines.with(hub, (at_hub.server, at_hub.life), leaf).map(|(call, _)| call);
+        let is_later = before.is_some_and(|before| {
+            let before = &self.lines.calls[&before];
+            before.hub == hub && before.at_leaf.term > at_leaf.term
+        });
+        if !do_pasts_fit((leaf, theirs), (hub, ours)) || is_later {
             return;
         }
         if let Some(before) = before {
             self.hang_up(before);
         }
         self.counts.calls += 1;
-        let number = self.lines.add(Call::new(leaf, at_leaf, at_hub));
+        let number = self.lines.add(Call::new((leaf, at_leaf), (hub, at_hub)));
         let whom = (at_hub.server, at_hub.life);
-        self.worlds[HUB_AT].comes_from_abroad(self.now_us, whom, FromAbroad::Connected(site_of(leaf)));
+        self.worlds[hub].comes_from_abroad(self.now_us, whom, FromAbroad::Connected(site_of(leaf)));
         self.post(number, Bound::ToLeaf, Letter::Welcome);
     }
 
+    /// One of those that believe to lead a site that has joined the others.
+    pub(super) fn someone_leads(&mut self, at: usize) -> Option<End> {
+        let mut leaders = self.leaders(at);
+        leaders.retain(|envoy| {
+            let shard = self.worlds[at].shard(envoy.server);
+            shard.is_some_and(|shard| shard.tree().own_site() == Some(site_of(at)) && shard.has_joined())
+        });
+        if leaders.is_empty() {
+            return None;
+        }
+        let envoy = leaders[self.rng.index(leaders.len())];
+        Some(End { server: envoy.server, life: envoy.life, term: envoy.term })
+    }
+
     fn post(&mut self, number: u64, bound: Bound, letter: Letter) {
-        let Some(leaf) = self.lines.calls.get(&number).map(|call| call.leaf) else { return };
-        let mut at_us = self.now_us + self.way_us(leaf);
+        let Some((leaf, hub)) = self.lines.calls.get(&number).map(|call| (call.leaf, call.hub)) else {
+            return;
+        };
+        let mut at_us = self.now_us + self.way_us(leaf, hub);
         if let Letter::State(..) = letter {
             at_us += self.rng.range(1000, 60_000);
         }
@@ -164,11 +212,7 @@ impl SiteRun {
 
     /// A server says something to another site.
     pub(super) fn say(&mut self, at: usize, (server, life): (u8, u64), to: SiteId, letter: Letter) {
-        let (call, bound) = match at {
-            HUB_AT => (self.lines.of_hub(usize::from(to) - 1, server, life), Bound::ToLeaf),
-            _ => (self.lines.of_leaf(at, server, life), Bound::ToHub),
-        };
-        if let Some(call) = call {
+        if let Some((call, bound)) = self.lines.with(at, (server, life), at_of(to)) {
             self.post(call, bound, letter);
         }
     }
@@ -176,8 +220,8 @@ impl SiteRun {
     /// Something arrives on a connection, unless that is cut.
     pub(super) fn deliver(&mut self, number: u64, bound: Bound) {
         let Some(call) = self.lines.calls.get(&number).filter(|call| !call.has_ended(bound)) else { return };
-        let (leaf, joining_us) = (call.leaf, call.joining_us);
-        if let Some(until_us) = self.lines.cut_until(leaf, bound, self.now_us) {
+        let ((from, to), joining_us) = (call.between(bound), call.joining_us);
+        if let Some(until_us) = self.lines.cut_until(from, to, self.now_us) {
             let silent_us = self.now_us + SILENCE_US;
             if until_us > silent_us {
                 self.at(silent_us, Passage::Notice(number, Bound::ToLeaf));
@@ -210,9 +254,8 @@ impl SiteRun {
 
     fn hand_over(&mut self, number: u64, bound: Bound, letter: Letter) {
         let Some(call) = self.lines.calls.get_mut(&number) else { return };
-        let (leaf, end) = (call.leaf, call.end(bound));
-        let (at, from) = if bound == Bound::ToHub { (HUB_AT, site_of(leaf)) } else { (leaf, HUB) };
-        let (whom, now_us) = ((end.server, end.life), self.now_us);
+        let (end, (from, at)) = (call.end(bound), call.between(bound));
+        let (from, whom, now_us) = (site_of(from), (end.server, end.life), self.now_us);
         match letter {
             Letter::Message(message) => {
                 self.worlds[at].told_by(from, &message);
@@ -220,19 +263,19 @@ impl SiteRun {
             }
             Letter::Welcome => {
                 call.is_open = true;
-                if !self.still_leads(leaf, end) {
+                if !self.still_leads(at, end) {
                     return self.hang_up(number);
                 }
-                self.worlds[leaf].comes_from_abroad(now_us, whom, FromAbroad::Connected(HUB));
+                self.worlds[at].comes_from_abroad(now_us, whom, FromAbroad::Connected(from));
             }
             Letter::State(position, chunks) => {
                 call.joining_us = Some(now_us);
-                for (at, slice) in chunks.iter().skip(1).enumerate() {
-                    let heard = FromAbroad::Slice(at == 0, slice.clone());
-                    self.worlds[leaf].comes_from_abroad(now_us, whom, heard);
+                for (place, slice) in chunks.iter().skip(1).enumerate() {
+                    let heard = FromAbroad::Slice(place == 0, slice.clone());
+                    self.worlds[at].comes_from_abroad(now_us, whom, heard);
                 }
-                let ended = FromAbroad::StateEnded(site_of(leaf), HUB, position);
-                self.worlds[leaf].comes_from_abroad(now_us, whom, ended);
+                let ended = FromAbroad::StateEnded(site_of(at), from, position);
+                self.worlds[at].comes_from_abroad(now_us, whom, ended);
                 self.after(JOIN_PATIENCE_US, Passage::Joins(number));
             }
         }
@@ -243,13 +286,19 @@ impl SiteRun {
     pub(super) fn strand(&mut self, at: usize, (server, life): (u8, u64), to: SiteId, why: &str) {
         self.counts.stranded += 1;
         self.given_up += u64::from(self.is_healing);
-        let leaf = if at == HUB_AT { usize::from(to) - 1 } else { at };
-        let call = match at {
-            HUB_AT => self.lines.of_hub(leaf, server, life),
-            _ => self.lines.of_leaf(leaf, server, life),
-        };
+        let call = self.lines.with(at, (server, life), at_of(to));
         self.worlds[at].note("stranded", format_args!("server {server} cannot tell site {to} more: {why}"));
-        call.into_iter().for_each(|call| self.hang_up(call));
+        call.into_iter().for_each(|(call, _)| self.hang_up(call));
         self.worlds[at].hand_over(server, None);
     }
+}
+
+/// Whether the pasts of a site and of the hub fit together: else one of them may be an old leader's.
+fn do_pasts_fit((leaf, theirs): (usize, &Shard), (hub, ours): (usize, &Shard)) -> bool {
+    let known = ours.tree().streams().imported(site_of(leaf));
+    let is_followed = theirs.tree().hub() == Some(site_of(hub));
+    let has_more = is_followed && theirs.tree().streams().imported(site_of(hub)) > ours.applied();
+    let is_behind = theirs.has_joined() && theirs.applied() < known;
+    let is_empty = !theirs.has_joined() && known > 0;
+    !has_more && !is_behind && !is_empty
 }

@@ -2,13 +2,15 @@
 //! of them at a time.
 //!
 //! Each site is a [`World`]; this one keeps their times together and carries what passes between them. The hub is the
-//! first one. How a site's leader finds the hub's, and what it is sent when it has nothing or was away for long, is the
-//! small counterpart of what the server does in `sites`.
+//! first one, until an operator has another one be it. How a site's leader finds the hub's, and what it is sent when it
+//! has nothing or was away for long, is the small counterpart of what the server does in `sites`.
 
 mod judge;
 mod ledger;
 mod lines;
+mod looks;
 mod meeting;
+mod operator;
 mod plan;
 mod resident;
 mod storms;
@@ -20,15 +22,17 @@ use crate::ensemble::{Abroad, Client, Envoy, Failure, FromAbroad, Outcome, World
 use crate::rng::Rng;
 use ledger::Ledger;
 use lines::{Bound, End, Letter, Lines};
+use looks::{Hearsay, Mind};
+use operator::Operator;
 use resident::Resident;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
-use stoa_core::SiteId;
+use stoa_core::{Greeting, SiteId};
 use traveller::{Foothold, Traveller};
 
-/// The hub, and its index.
+/// The first site, which is the hub when there are sites, and its index.
 const HUB: SiteId = 1;
 const HUB_AT: usize = 0;
 /// How long all may take, in simulated time, before everything is healed, microseconds.
@@ -39,8 +43,12 @@ const LASTS_US: u64 = 60_000_000;
 enum Passage {
     /// It is looked whether leaders have to be connected.
     Tend,
-    /// A leader of a site reaches the hub.
-    Arrive(usize, End),
+    /// A leader of a site reaches the one that it takes for the hub.
+    Arrive(usize, End, usize),
+    /// A leader of a site asks another one who the hub is.
+    Look((usize, End), usize, Greeting),
+    /// It is told.
+    Learn((usize, End), Hearsay),
     /// Something arrives on a connection, this way.
     Deliver(u64, Bound),
     /// A state that came on a connection should be a site's by now.
@@ -84,7 +92,7 @@ pub struct SitesOutcome {
     pub backlogs: u64,
     /// Times that a leader had not enough left in its log of what a site had missed.
     pub stranded: u64,
-    /// Runs that ended so: a site has to join anew, for which there is no way yet.
+    /// Runs that ended so: nobody had what a site has missed, which would have to join anew.
     pub cut_short: u64,
     /// Requests that have gone to the hub.
     pub forwarded: u64,
@@ -94,12 +102,22 @@ pub struct SitesOutcome {
     pub recalls: u64,
     /// Requests that it has sent to the home of an ephemeral.
     pub visits: u64,
+    /// Orders to a site to be the hub, ...
+    pub claims: u64,
+    /// ... and hubs behind the first one.
+    pub reigns: u64,
+    /// Sites that were lost, ...
+    pub losses: u64,
+    /// ... and have joined again.
+    pub returns: u64,
+    /// Times that a site had more than it could tell who lacked it.
+    pub torn: u64,
 }
 
 summed! {
     SitesOutcome {
         servers, answers, writes, events, travels, calls, cuts, breaks, downs, joined, backlogs, stranded, cut_short, forwarded, grants,
-        recalls, visits,
+        recalls, visits, claims, reigns, losses, returns, torn,
     }
     fingerprint: 0,
 }
@@ -123,6 +141,11 @@ impl fmt::Display for SitesOutcome {
             (self.grants, "tokens given"),
             (self.recalls, "recalled"),
             (self.visits, "visits"),
+            (self.claims, "orders to be the hub"),
+            (self.reigns, "other hubs"),
+            (self.losses, "sites given up"),
+            (self.returns, "of them back"),
+            (self.torn, "logs that did not reach back"),
         ];
         for (count, what) in counts {
             write!(f, "{count} {what}, ")?;
@@ -146,6 +169,11 @@ pub struct SiteRun {
     trying: BTreeMap<(usize, u8), u64>,
     /// The last term in which each server of the hub has begun that there are sites.
     begun: BTreeMap<(u8, u64), u64>,
+    /// What leaders know of hubs, by their site, server and life.
+    minds: BTreeMap<(usize, u8, u64), Mind>,
+    operator: Operator,
+    /// The site that is the hub, or was it last.
+    hub: usize,
     /// Since when each site may come.
     comes_us: Vec<u64>,
     is_healing: bool,
@@ -181,6 +209,9 @@ impl SiteRun {
             clients: Vec::new(),
             trying: BTreeMap::new(),
             begun: BTreeMap::new(),
+            minds: BTreeMap::new(),
+            operator: Operator::default(),
+            hub: HUB_AT,
             comes_us,
             is_healing: false,
             given_up: 0,
@@ -247,17 +278,18 @@ impl SiteRun {
             (_, Some(_)) => {
                 let Some(((at_us, _), passage)) = self.passages.pop_first() else { return Ok(()) };
                 self.now_us = self.now_us.max(at_us);
-                self.pass(passage);
-                Ok(())
+                self.pass(passage)
             }
             _ => Err(Failure::Liveness("nothing is going to happen any more".into())),
         }
     }
 
-    fn pass(&mut self, passage: Passage) {
+    fn pass(&mut self, passage: Passage) -> Result<(), Failure> {
         match passage {
-            Passage::Tend => self.tend(),
-            Passage::Arrive(leaf, end) => self.arrive(leaf, end),
+            Passage::Tend => self.tend()?,
+            Passage::Arrive(leaf, end, hub) => self.arrive(leaf, end, hub),
+            Passage::Look(asks, to, greeting) => self.is_asked(asks, to, greeting),
+            Passage::Learn(asks, told) => self.learn(asks, told),
             Passage::Deliver(call, bound) => self.deliver(call, bound),
             Passage::Joins(call) => self.joins(call),
             Passage::Notice(call, bound) => self.notice(call, bound),
@@ -265,6 +297,7 @@ impl SiteRun {
             Passage::Storm(storm) => self.storm(storm),
             Passage::Rise(at) => self.rise(at),
         }
+        Ok(())
     }
 
     /// Puts what servers of a site have for others on its way.
@@ -285,6 +318,7 @@ impl SiteRun {
                     }
                 }
                 Abroad::Rest(reading) => self.hear_later(at, (server, life), FromAbroad::Read(reading)),
+                Abroad::Torn(site) => self.is_torn(at, (server, life), site),
             }
         }
     }

@@ -22,12 +22,22 @@ pub(super) struct Storms {
 
 const FAIR: Storms = Storms { cut_ms: 0, cut_max_ms: 0, break_ms: 0, down_ms: 0, late_ms: 0 };
 
+/// What the operator of all sites does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Orders {
+    /// How often he has another site be the hub, about, milliseconds; 0 is never.
+    pub(super) every_ms: u64,
+    /// Whether sites are lost, too, and given up.
+    pub(super) loses: bool,
+}
+
 /// A kind of life of several sites.
 #[derive(Debug, Clone)]
 pub struct SitePlan {
     /// What befalls the servers of each site, and how its clients are.
     pub(super) life: Settings,
     pub(super) storms: Storms,
+    pub(super) orders: Orders,
     pub(super) sites: usize,
     /// Clients of all sites together.
     pub(super) clients: usize,
@@ -73,7 +83,13 @@ impl SitePlan {
         let network = Faults { cut_ms: 1200, break_ms: 900, pause_ms: 2500, ..CALM };
         let network = Faults { loss_percent: 4, double_percent: 3, late_percent: 8, ..network };
         let mixed = Faults { crash_ms: 2500, disk_full_ms: 4000, hand_over_ms: 4000, cut_ms: 4000, ..CALM };
+        let few = Faults { crash_ms: 5000, hand_over_ms: 6000, disk_full_ms: 8000, ..CALM };
+        let rare = Storms { cut_ms: 5000, cut_max_ms: 2500, break_ms: 3000, ..FAIR };
         let kind = |name, config, faults, storms| Self::kind(name, config, faults, storms);
+        let operated = |name, loses| {
+            let orders = Orders { every_ms: 2500, loses };
+            Self { orders, requests: 900, ..Self::kind(name, base(), few, rare) }
+        };
         vec![
             kind("default", base(), mixed, storms),
             kind("calm", base(), CALM, FAIR),
@@ -84,12 +100,15 @@ impl SitePlan {
             kind("handover", base(), handover, Storms { break_ms: 3000, late_ms: 3000, ..FAIR }),
             kind("network", small(), network, Storms { late_ms: 2000, ..storms }),
             Self { travel_percent: 60, ..kind("travel", base(), mixed, storms) },
+            operated("hubs", false),
+            operated("losses", true),
         ]
     }
 
     fn kind(name: &'static str, config: Config, faults: Faults, storms: Storms) -> Self {
         let life = Settings { name, config, faults, manners: RESIDENTS, ..Settings::base() };
-        Self { life, storms, sites: 3, clients: 6, travel_percent: 15, requests: 500, ways_us: Vec::new() }
+        let (sites, clients, orders) = (3, 6, Orders::default());
+        Self { life, storms, orders, sites, clients, travel_percent: 15, requests: 500, ways_us: Vec::new() }
     }
 
     /// What a seed stands for; the kind, and the numbers of sites and of servers of each, that are asked for, or those
@@ -108,6 +127,11 @@ impl SitePlan {
         let ways = WAYS_MS[(seed / 2 % 3) as usize];
         plan.ways_us = ways.iter().map(|ms| ms * 1000).collect();
         Some(plan)
+    }
+
+    /// Whether the hub moves.
+    pub(super) fn is_operated(&self) -> bool {
+        self.orders.every_ms > 0
     }
 
     /// Its name.

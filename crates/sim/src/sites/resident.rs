@@ -79,8 +79,8 @@ pub(super) struct Resident {
     watched: BTreeMap<String, i64>,
     /// The newest zxid that it was told.
     told: i64,
-    /// Its own ephemeral was created in this session.
-    owns: bool,
+    /// With which zxid its own ephemeral was created in this session; or 0.
+    owns: i64,
     /// All its reads are linearizable.
     is_strict: bool,
     /// Its last sync was refused.
@@ -101,7 +101,7 @@ impl Resident {
             last_write: 0,
             watched: BTreeMap::new(),
             told: 0,
-            owns: false,
+            owns: 0,
             is_strict,
             has_not_synced: false,
             last_xid: None,
@@ -157,7 +157,7 @@ impl Resident {
             }
             Deed::Watches => {
                 let paths: Vec<&str> = self.watched.keys().map(String::as_str).collect();
-                encode::set_watches(&mut body, self.told, &[&paths, &[], &[]]);
+                encode::set_watches(&mut body, self.seen(), &[&paths, &[], &[]]);
                 Opcode::SetWatches
             }
             Deed::Close => Opcode::CloseSession,
@@ -172,7 +172,7 @@ impl Resident {
         let own = own(caller.index);
         match caller.rng.below(20) {
             0 => self.send(caller, Deed::Create { flags: 0 }, firm),
-            1 if caller.rng.one_in(OWN_ONE_IN) || !self.owns => {
+            1 if caller.rng.one_in(OWN_ONE_IN) || self.owns == 0 => {
                 self.send(caller, Deed::Create { flags: EPHEMERAL }, &own);
             }
             1 | 2 => {
@@ -223,16 +223,19 @@ impl Resident {
     /// It has been shown a znode.
     fn look(&mut self, plea: &Plea, path: &str, stat: &Stat) -> Checked {
         let shown = self.shown.entry(path.to_owned()).or_insert((stat.mzxid, stat.version));
-        if stat.mzxid < shown.0 {
+        let is_lost = |zxid: i64| self.ledger.borrow().is_lost(zxid);
+        if stat.mzxid < shown.0 && !is_lost(shown.0) {
             return wrong(format!("{path} goes back from zxid {} to {stat:?}", shown.0));
         }
         *shown = (stat.mzxid, stat.version);
         if let Deed::Get { watch, is_newest } = plea.what {
             let has_not_synced = std::mem::take(&mut self.has_not_synced) && !self.is_strict;
-            if is_newest && !has_not_synced && stat.mzxid < plea.floor.zxid {
+            let is_behind = stat.mzxid < plea.floor.zxid && !is_lost(plea.floor.zxid);
+            if is_newest && !has_not_synced && is_behind {
                 return wrong(format!("{path} is {stat:?}"));
             }
-            if let Some(known) = self.watched.get(path).filter(|known| **known != stat.mzxid) {
+            let watched = self.watched.get(path).filter(|known| **known != stat.mzxid);
+            if let Some(known) = watched.filter(|known| !is_lost(**known)) {
                 return wrong(format!(
                     "{path} is {stat:?} and was watched at zxid {known}; no event has come"
                 ));
@@ -246,10 +249,11 @@ impl Resident {
 
     /// A write of it is acknowledged.
     fn wrote(&mut self, plea: &Plea, (path, floor): (&str, Floor), stat: &Stat) -> Checked {
-        if stat.mzxid <= floor.zxid {
+        let is_lost = |zxid: i64| self.ledger.borrow().is_lost(zxid);
+        if stat.mzxid <= floor.zxid && !is_lost(floor.zxid) {
             return wrong(format!("{path} becomes {stat:?}"));
         }
-        if stat.mzxid < self.last_write {
+        if stat.mzxid < self.last_write && !is_lost(self.last_write) {
             return wrong(format!("{path} becomes {stat:?}, and zxid {} was before", self.last_write));
         }
         self.last_write = stat.mzxid;
@@ -261,15 +265,18 @@ impl Resident {
         let path = reader.str().map_err(unreadable)?.to_owned();
         let stat = Stat::decode(reader).map_err(unreadable)?;
         if flags & SEQUENTIAL != 0 {
-            self.ledger.borrow_mut().numbered(&path, plea.floor.number, flags == SEQUENTIAL)?;
+            let lasts = flags == SEQUENTIAL;
+            self.ledger.borrow_mut().numbered(&path, stat.czxid, plea.floor.number, lasts)?;
         }
         if FIRM.contains(&path.as_str()) {
-            if plea.floor.is_firm {
+            if self.is_kept(plea.floor.firm) {
                 return wrong(format!("{path} is created once more"));
             }
-            self.ledger.borrow_mut().stands(&path);
+            self.ledger.borrow_mut().stands(&path, stat.czxid);
         }
-        self.owns |= path == own(plea.mark.0);
+        if path == own(plea.mark.0) {
+            self.owns = stat.czxid;
+        }
         self.wrote(plea, (&path, plea.floor), &stat)
     }
 
@@ -299,7 +306,7 @@ impl Resident {
                 let [MultiResult::Checked, MultiResult::DataSet { stat }] = &results[..] else {
                     return Ok(());
                 };
-                if floor.version > *version {
+                if floor.version > *version && self.is_kept(floor.zxid) {
                     return wrong(format!("{other} had version {} before", floor.version));
                 }
                 self.wrote(plea, (&plea.path, plea.floor), stat)
@@ -314,10 +321,16 @@ impl Resident {
         }
     }
 
+    /// Whether there is something with this zxid that is not lost.
+    fn is_kept(&self, zxid: i64) -> bool {
+        zxid != 0 && !self.ledger.borrow().is_lost(zxid)
+    }
+
     /// What is refused has to be.
     fn refused(&mut self, caller: &Petitioner, plea: &Plea, err: i32) -> Checked {
         let is_firm = FIRM.contains(&plea.path.as_str());
-        let (has_seen, is_known) = (self.shown.contains_key(&plea.path), plea.floor.is_firm);
+        let has_seen = self.shown.get(&plea.path).is_some_and(|(zxid, _)| self.is_kept(*zxid));
+        let is_known = self.is_kept(plea.floor.firm);
         let looks = matches!(plea.what, Deed::Get { .. });
         let is_newest = matches!(plea.what, Deed::Get { is_newest: true, .. });
         self.has_not_synced |= plea.what == Deed::Sync;
@@ -326,10 +339,11 @@ impl Resident {
         if err == NO_NODE && is_firm && (has_seen && looks || is_known && (is_newest || asks)) {
             return wrong(format!("{} is there", plea.path));
         }
-        if err == NO_NODE && looks && self.owns && plea.path == own(caller.index) {
+        if err == NO_NODE && looks && self.is_kept(self.owns) && plea.path == own(caller.index) {
             return wrong(format!("{} is there as long as its session", plea.path));
         }
-        if err == NO_NODE && looks && self.watched.contains_key(&plea.path) {
+        let is_watched = self.watched.get(&plea.path).is_some_and(|zxid| self.is_kept(*zxid));
+        if err == NO_NODE && looks && is_watched {
             return wrong(format!("{} was watched, and no event has come", plea.path));
         }
         Ok(())
@@ -353,7 +367,8 @@ impl Workload for Resident {
     type Errand = Plea;
 
     fn seen(&self) -> i64 {
-        self.told
+        // No other site has come so far, and each would refuse it: somebody has its program begin with nothing.
+        if self.ledger.borrow().is_gone(self.told) { 0 } else { self.told }
     }
 
     fn watches(&self) -> bool {
@@ -370,7 +385,7 @@ impl Workload for Resident {
     }
 
     fn close(&mut self, caller: &mut Petitioner, _: &mut Judges) {
-        self.owns = false;
+        self.owns = 0;
         self.send(caller, Deed::Close, "");
     }
 
@@ -402,7 +417,7 @@ impl Workload for Resident {
     fn forget(&mut self, _: &mut Petitioner) {
         self.shown.clear();
         self.watched.clear();
-        (self.owns, self.last_write, self.told) = (false, 0, 0);
+        (self.owns, self.last_write, self.told) = (0, 0, 0);
     }
 
     fn lost(&mut self, _: &Petitioner) {

@@ -35,12 +35,13 @@ impl SiteRun {
         if self.is_healing {
             return;
         }
-        let leaf = 1 + self.rng.index(self.worlds.len() - 1);
+        let drawn = 1 + self.rng.index(self.worlds.len() - 1);
+        let leaf = if drawn == self.hub { 0 } else { drawn };
         match storm {
             Storm::Cut => self.cut(leaf),
             Storm::Break => {
                 self.counts.breaks += 1;
-                let calls = self.lines.calls.iter().filter(|(_, call)| call.leaf == leaf);
+                let calls = self.lines.calls.iter().filter(|(_, call)| call.is_between(leaf, self.hub));
                 let calls: Vec<u64> = calls.map(|(number, _)| *number).collect();
                 calls.into_iter().for_each(|call| self.hang_up(call));
             }
@@ -62,15 +63,18 @@ impl SiteRun {
         let until_us = self.now_us + self.rng.range(20_000, self.plan.storms.cut_max_ms * 1000);
         let both = [Bound::ToHub, Bound::ToLeaf];
         let bounds = *self.rng.pick(&[&both[..], &both[..1], &both[1..]]);
-        let leaves = if self.rng.one_in(4) { 1..self.worlds.len() } else { leaf..leaf + 1 };
-        for leaf in leaves {
-            bounds.iter().for_each(|bound| self.lines.cut(leaf, *bound, until_us));
+        let leaves = if self.rng.one_in(4) { 0..self.worlds.len() } else { leaf..leaf + 1 };
+        for leaf in leaves.filter(|leaf| *leaf != self.hub) {
+            for bound in bounds {
+                let (from, to) = if *bound == Bound::ToHub { (leaf, self.hub) } else { (self.hub, leaf) };
+                self.lines.cut(from, to, until_us);
+            }
         }
     }
 
     pub(super) fn rise(&mut self, at: usize) {
         let world = &mut self.worlds[at];
-        if !self.is_healing {
+        if !self.is_healing && !self.operator.dooms.contains_key(&at) {
             world.ids().into_iter().for_each(|id| world.rise(id));
         }
     }

@@ -10,6 +10,8 @@ use stoa_check::Violation;
 
 /// How soon it is looked again whether a client has come to a site, microseconds.
 const LOOK_US: u64 = 40_000;
+/// Of a hundred connections to a site that was given up, so many are made to another one instead.
+const FLEES_PERCENT: u32 = 50;
 
 /// A client of all sites.
 pub(super) struct Traveller {
@@ -53,9 +55,12 @@ impl Traveller {
     /// It may go on elsewhere.
     fn set_out(&mut self, mut acts: Vec<Act>) -> Vec<Act> {
         let Some(first) = acts.iter().position(|act| matches!(act, Act::Connect(..))) else { return acts };
-        let goes = self.rng.percent(self.travel_percent) && !self.is_finishing;
+        let is_shunned = |at: usize| self.ledger.borrow().shunned.contains(&at);
+        let percent =
+            if is_shunned(self.at) { FLEES_PERCENT.max(self.travel_percent) } else { self.travel_percent };
+        let goes = self.rng.percent(percent) && !self.is_finishing;
         let to = self.rng.index(self.sites);
-        if !goes || to == self.at {
+        if !goes || to == self.at || is_shunned(to) {
             return acts;
         }
         self.luggage = acts.split_off(first);
@@ -91,6 +96,7 @@ impl Visitor for Foothold {
         if !traveller.luggage.is_empty() {
             return Ok((std::mem::take(&mut traveller.luggage), 1000));
         }
+        traveller.ledger.borrow_mut().hears(self.site);
         let (acts, pause_us) = traveller.client.wake(judges, now_us)?;
         Ok((traveller.set_out(acts), pause_us))
     }
@@ -100,6 +106,7 @@ impl Visitor for Foothold {
             return Ok(Vec::new());
         }
         let mut traveller = self.traveller.borrow_mut();
+        traveller.ledger.borrow_mut().hears(self.site);
         let acts = traveller.client.receive(bytes, judges, now_us)?;
         Ok(traveller.set_out(acts))
     }

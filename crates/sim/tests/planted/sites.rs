@@ -26,7 +26,7 @@ fn run(seed: u64, kind: &str, servers: usize) -> Result<(), stoa_sim::ensemble::
 /// With no bug planted the copy is what it was made from.
 #[test]
 fn nothing_is_found_where_nothing_is_planted() {
-    for kind in ["default", "away", "travel"] {
+    for kind in ["default", "away", "travel", "hubs", "losses"] {
         for servers in [1, 3] {
             run(1, kind, servers).unwrap_or_else(|failure| panic!("{kind}, {servers} servers: {failure}"));
         }
@@ -49,6 +49,12 @@ alarms! {
     a_snapshot_without_marks_is_found: SnapshotWithoutMarks in "away",
     a_change_that_came_late_and_is_not_told_is_found: LateIsNotNoted in "default",
     a_create_behind_the_end_of_its_session_is_found: EndIsForgotten in "default",
+    who_follows_and_goes_on_is_found: FollowsAndGoesOn in "hubs",
+    a_hub_that_goes_on_while_it_follows_is_found: OldHubGoesOn in "hubs",
+    a_reign_before_all_have_followed_is_found: ReignBeforeAllFollow in "hubs",
+    a_site_that_is_given_up_and_heeded_is_found: LostIsHeeded in "losses",
+    what_is_forgotten_between_two_hubs_is_found: ReignForgetsWhatWaits in "hubs",
+    a_session_that_goes_where_it_was_is_found: GoesWhereItWas in "hubs",
 }
 
 #[test]

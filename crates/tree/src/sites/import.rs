@@ -22,8 +22,7 @@ impl Tree {
         if maker == NO_SITE || maker == self.sites.own {
             return Err(update.corrupt("it was not made at another site"));
         }
-        // It may come by way of two sites, when one of them becomes the hub.
-        if self.sites.seen.get(&maker).is_some_and(|seen| update.zxid <= *seen) {
+        if self.has_come(update) {
             return Ok(());
         }
         update.for_each_op(|op| {
@@ -36,6 +35,14 @@ impl Tree {
         self.sites.seen.insert(maker, update.zxid);
         self.zxids.last = self.zxids.last.max(update.zxid);
         Ok(())
+    }
+
+    /// Whether an update of another site was carried out here before: it may come by way of two sites, when one of them
+    /// becomes the hub.
+    #[must_use]
+    pub fn has_come(&self, update: &Update<'_>) -> bool {
+        let maker = self.sites.maker_of(update.zxid);
+        maker != self.sites.own && self.sites.seen.get(&maker).is_some_and(|seen| update.zxid <= *seen)
     }
 
     /// The zxid of the last update applied that was prepared here, and not at another site; without sites that of the
