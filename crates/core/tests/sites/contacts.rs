@@ -25,7 +25,7 @@ struct Campus {
 fn server(server_id: u8, ids: &[u8], now: Now) -> Shard {
     let config = Config {
         server_id,
-        site: Some(of_kind(PAPER)),
+        site: Some(SiteConfig { policy: of_kind(PAPER), ..SiteConfig::default() }),
         tick_ms: 100,
         session_timeout_min_ms: 500,
         heartbeat_ms: 20,

@@ -35,6 +35,9 @@ pub(crate) struct DevArgs {
     /// remark
     #[arg(long, requires = "sites", value_name = "FILE")]
     round_trips: Option<PathBuf>,
+    /// The first other site becomes the hub when that is away for ten seconds (setting site-automatic-promotion)
+    #[arg(long, requires = "sites")]
+    automatic_promotion: bool,
     /// How many partitions each server has, when they are made; 1 unless it is said
     #[arg(long, conflicts_with = "sites", value_parser = clap::value_parser!(u8).range(1..=64), value_name = "N")]
     partitions: Option<u8>,
@@ -92,6 +95,7 @@ pub(crate) fn run(args: &DevArgs) -> Result<()> {
         certificate::make_for_this_machine(folder.path())?;
     }
     plan.partitions = args.partitions;
+    plan.is_automatic = args.automatic_promotion;
     // The system tells children of the end of the thread that started them, not of its process: this
     // thread starts them all, and stays until the end.
     let runtime = tokio::runtime::Builder::new_current_thread()

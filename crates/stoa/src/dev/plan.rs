@@ -33,6 +33,8 @@ pub(super) struct DevPlan {
     pub(super) sites: Vec<SitePlan>,
     /// How many partitions they are told to have, if they are.
     pub(super) partitions: Option<u8>,
+    /// Whether another site becomes the hub without an operator.
+    pub(super) is_automatic: bool,
 }
 
 /// One server.
@@ -110,7 +112,7 @@ pub(super) fn make(count: u8, first_port: u16, folder: &Path, mut sites: Vec<Sit
     for site in sites.iter_mut().skip(1) {
         site.proxies = (0..count).map(|_| any(&mut held)).collect::<Result<_>>()?;
     }
-    Ok(DevPlan { folder: folder.to_owned(), servers, sites, partitions: None })
+    Ok(DevPlan { folder: folder.to_owned(), servers, sites, partitions: None, is_automatic: false })
 }
 
 /// Sees to it that a folder has the same sites at each start, or none.
@@ -292,7 +294,7 @@ mod tests {
     }
 
     fn plan(servers: Vec<ServerPlan>, sites: Vec<SitePlan>) -> DevPlan {
-        DevPlan { folder: PathBuf::new(), servers, sites, partitions: None }
+        DevPlan { folder: PathBuf::new(), servers, sites, partitions: None, is_automatic: false }
     }
 
     #[test]

@@ -102,7 +102,8 @@ fn command(plan: &DevPlan, server: &ServerPlan, secret: &str) -> Result<Command>
     if let Some(site) = plan.sites.get(server.site) {
         command
             .args(["--site", &site.name, "--sites", &plan.sites(server.site)])
-            .args(["--site-port", &server.site_port.to_string()]);
+            .args(["--site-port", &server.site_port.to_string()])
+            .args(plan.is_automatic.then_some("--site-automatic-promotion=true"));
         for (end, file) in SERVER_FILES {
             command.arg(format!("--site-tls-{end}")).arg(plan.folder.join(file));
         }

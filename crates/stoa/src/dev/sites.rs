@@ -216,7 +216,13 @@ mod tests {
             ServerPlan { id: 1, site: 0, folder: "".into(), port: 0, peer_port: 0, admin_port: 0, site_port };
         let mut sites = vec![SitePlan::new("a", ms(0)), SitePlan::new("b", round_trip)];
         sites[1].proxies = vec![free];
-        let plan = DevPlan { folder: "".into(), servers: vec![server], sites, partitions: None };
+        let plan = DevPlan {
+            folder: "".into(),
+            servers: vec![server],
+            sites,
+            partitions: None,
+            is_automatic: false,
+        };
         let links = Links::open(&plan).await.unwrap();
         let leaf = TcpStream::connect((ADDRESS, free)).await.unwrap();
         let (hub, _) = hub.accept().await.unwrap();
