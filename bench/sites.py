@@ -126,9 +126,16 @@ class Run(measure.Samples):
             self.tops[name] = self.tops.get(name, 0) + 1
         options = ["--records", RECORDS, "--path", f"/load-{self.tops[name]}", *options]
         *others, origin = service.origins()
-        for other in others if "--prepared" not in options else []:
-            measure.reported(sites_command(other, [f"one=127.0.0.1:{other.port}"], [*options, "--duration", 0.01]))
+        if "--prepared" not in options:
+            self.prepare(service, [*others, origin], options)
+            options.append("--prepared")
         return measure.reported(sites_command(origin, at, [*options, "--duration", seconds, "--server-pid", pids]))
+
+    def prepare(self, service, origins, options):
+        """Has records written, and waits until they are at all sites."""
+        for origin in origins:
+            measure.reported(sites_command(origin, [f"one=127.0.0.1:{origin.port}"], [*options, "--duration", 0.01]))
+        time.sleep(SPREAD_SECONDS)
 
     def measure(self, load, turn):
         """One turn of a load at all kinds, with other requests than in the turns before."""
