@@ -15,9 +15,10 @@ use crate::{SITES_MAX, Site, Sites};
 const TRIPS_MAX: i64 = 8;
 /// What it is overdrawn at most, in microseconds. More is not owed.
 const DEBT_MAX_US: i64 = 1_000_000_000;
-/// The same of the hub, which has no round trip and so earns next to nothing: what its clients have paid is forgiven in ten
-/// seconds. Else one who once wrote a thousand znodes whose tokens were away would keep all tokens there for a day.
-const HUB_DEBT_MAX_US: i64 = 10 * GRACE_LEAST_US as i64;
+/// The hub has no round trip and earns next to nothing. So what its clients have paid is forgotten when none of them has
+/// written for so long: else one who once wrote a thousand znodes whose tokens were away would keep all tokens there for a
+/// day.
+const HUB_SILENCE_MS: u64 = 10_000;
 /// What every site can bear: a tenth of a round trip in each second, and no less than a millisecond, so that who has come
 /// once and pays nothing in does not have others wait for ever. A site that writes without a pause at 90 ms loses a
 /// hundredth by it.
@@ -58,8 +59,7 @@ impl Budget {
         if let Some(account) = self.accounts.get_mut(usize::from(site.0)) {
             let more_us = (cost_us - trip_us(sites, site)).saturating_mul(i64::from(writes));
             let lacks_us = account.lacks_us(sites, site, now_ms).saturating_add(more_us);
-            let debt_max_us = if site == sites.hub() { HUB_DEBT_MAX_US } else { DEBT_MAX_US };
-            account.lacks_us = lacks_us.clamp(0, debt_max_us);
+            account.lacks_us = lacks_us.clamp(0, DEBT_MAX_US);
             account.seen_ms = account.seen_ms.max(now_ms);
         }
     }
@@ -78,6 +78,9 @@ impl Account {
     fn lacks_us(&self, sites: &Sites, site: Site, now_ms: u64) -> i64 {
         let grace_us = (u64::from(sites.round_trip_us(site)) / GRACE_PARTS).max(GRACE_LEAST_US);
         let waited_ms = now_ms.saturating_sub(self.seen_ms);
+        if site == sites.hub() && waited_ms >= HUB_SILENCE_MS {
+            return 0;
+        }
         let grace_us = (grace_us.saturating_mul(waited_ms) / 1000).min(DEBT_MAX_US as u64);
         (self.lacks_us - grace_us as i64).max(0)
     }
@@ -122,13 +125,14 @@ mod tests {
     fn clients_of_the_hub_have_nothing_to_give() {
         let (sites, mut budget) = (sites(), Budget::new());
         budget.charge(&sites, Site(0), 62_000, 1, 0);
-        budget.charge(&sites, Site(0), 0, 100, 0);
+        budget.charge(&sites, Site(0), 0, 1000, 0);
         assert_eq!(budget.bears(&sites, Site(0), 0), UNSEEN);
-        budget.charge(&sites, Site(0), 0, 100, 0);
+        budget.charge(&sites, Site(0), 0, 1000, 0);
         assert_eq!(budget.bears(&sites, Site(0), 0), ONE / 2);
-        // What they have paid is not remembered for ever.
+        // What they have paid is not remembered when they are gone.
         budget.charge(&sites, Site(0), 62_000, 1000, 0);
-        assert_eq!(budget.bears(&sites, Site(0), 9_500), UNSEEN);
-        assert_eq!(budget.bears(&sites, Site(0), 10_000), ONE / 2);
+        budget.charge(&sites, Site(0), 0, 1, 9_000);
+        assert_eq!(budget.bears(&sites, Site(0), 18_999), UNSEEN);
+        assert_eq!(budget.bears(&sites, Site(0), 19_000), ONE / 2);
     }
 }

@@ -112,6 +112,11 @@ impl Tree {
             && self.sites.streams.claim().is_none_or(|before| before.reign < claim.reign)
         {
             let own = self.sites.own;
+            if claim.life > self.times_lost(claim.hub) {
+                // It was given up, which is not known here, and has taken another state since. Where its log stood before
+                // says nothing of what this site lacks.
+                self.sites.streams.give_up(claim.hub);
+            }
             self.sites.streams.follow(own, claim);
         }
     }
