@@ -18,7 +18,7 @@ fn sites_live_through_their_first_seeds() {
     let counts =
         [travels, calls, cuts, breaks, joined, backlogs, forwarded, grants, recalls, visits, events, writes];
     assert!(counts.iter().all(|count| *count > 50), "{total}");
-    assert!(downs > 3 && total.servers.snapshots > 100 && total.servers.taken_over > 3, "{total}");
+    assert!(downs > 0 && total.servers.snapshots > 100 && total.servers.taken_over > 3, "{total}");
 }
 
 /// The hub moves, and sites are given up and come back.

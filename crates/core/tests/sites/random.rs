@@ -720,3 +720,13 @@ fn what_clients_are_told_fits_together() {
         assert!(ran.is_ok(), "seed {seed}");
     }
 }
+
+/// Who followed a site that had taken another state, and did not know that, asked it from where its log had stood before.
+#[test]
+fn what_went_wrong_once_does_not_again() {
+    for seed in [4640, 62_922] {
+        let mut run = Run::new(seed);
+        (0..1500).for_each(|_| run.step());
+        run.end();
+    }
+}
