@@ -10,7 +10,8 @@ fn live(seed: u64, kind: Option<&str>, servers: Option<usize>) -> SitesOutcome {
 
 #[test]
 fn sites_live_through_their_first_seeds() {
-    let total = (1..=90).map(|seed| live(seed, None, None));
+    let away = (1..=12).map(|seed| live(seed, Some("away"), None));
+    let total = (1..=90).map(|seed| live(seed, None, None)).chain(away);
     let total = total.fold(SitesOutcome::default(), |sum, outcome| sum + outcome);
     // What the runs are for must occur in them.
     let SitesOutcome { travels, calls, cuts, breaks, downs, joined, backlogs, .. } = total;
@@ -18,7 +19,7 @@ fn sites_live_through_their_first_seeds() {
     let counts =
         [travels, calls, cuts, breaks, joined, backlogs, forwarded, grants, recalls, visits, events, writes];
     assert!(counts.iter().all(|count| *count > 50), "{total}");
-    assert!(downs > 0 && total.servers.snapshots > 100 && total.servers.taken_over > 3, "{total}");
+    assert!(downs > 3 && total.servers.snapshots > 100 && total.servers.taken_over > 3, "{total}");
 }
 
 /// The hub moves, and sites are given up and come back.
