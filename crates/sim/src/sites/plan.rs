@@ -79,7 +79,8 @@ impl SitePlan {
         let long = Storms { cut_ms: 2500, cut_max_ms: 9000, break_ms: 2500, down_ms: 6000, late_ms: 6000 };
         let crashes = Faults { crash_ms: 700, power_loss_ms: 1500, ..CALM };
         let disks = Faults { disk_full_ms: 900, slow_disk_ms: 1200, power_loss_ms: 2500, ..CALM };
-        let handover = Faults { hand_over_ms: 500, stop_ms: 3000, crash_ms: 2500, ..CALM };
+        // Few leaders stop: one that fails to hand over, as the other pauses, has to go on as before.
+        let handover = Faults { hand_over_ms: 400, pause_ms: 1500, stop_ms: 6000, ..CALM };
         let network = Faults { cut_ms: 1200, break_ms: 900, pause_ms: 2500, ..CALM };
         let network = Faults { loss_percent: 4, double_percent: 3, late_percent: 8, ..network };
         let mixed = Faults { crash_ms: 2500, disk_full_ms: 4000, hand_over_ms: 4000, cut_ms: 4000, ..CALM };
