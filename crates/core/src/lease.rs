@@ -12,6 +12,7 @@
 //! three that is no majority yet. So one comes at a time, and the next one when others have had the time to know it.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use stoa_tree::{SiteId, SiteSet};
 
 /// A site that has promised takes no part for so long in giving the hub up.
@@ -94,15 +95,26 @@ impl Lease {
         *last = asked_us.max(*last);
     }
 
+    /// Until when the hub counts on what a site has promised, and on itself.
+    fn counts_until_us(&self, site: SiteId, hub: SiteId) -> u64 {
+        let asked = self.promised.get(&site);
+        if site == hub { u64::MAX } else { asked.map_or(0, |asked_us| asked_us + LEASE_US / 10 * 9) }
+    }
+
     /// Whether the hub has the lease.
     pub(crate) fn is_held(&self, hub: SiteId, now_us: u64) -> bool {
         let Some((members, _)) = self.members else { return false };
-        let is_bound = |site: SiteId| {
-            let asked = self.promised.get(&site);
-            site == hub || asked.is_some_and(|asked_us| asked_us + LEASE_US / 10 * 9 > now_us)
-        };
-        let bound = members.iter().filter(|site| is_bound(*site)).count();
+        let bound = members.iter().filter(|site| self.counts_until_us(*site, hub) > now_us).count();
         !Self::are_enough(members) || bound * 2 > members.iter().count()
+    }
+
+    /// Until when it has it, if nobody promises anything more; 0 when it never had. `None` where it needs none.
+    pub(crate) fn held_until_us(&self, hub: SiteId) -> Option<u64> {
+        let (members, _) = self.members.filter(|(members, _)| Self::are_enough(*members))?;
+        let mut until_us: Vec<_> = members.iter().map(|site| self.counts_until_us(site, hub)).collect();
+        until_us.sort_unstable();
+        // From the end, a majority: as many as half of them, and one.
+        Some(until_us[(until_us.len() - 1) / 2])
     }
 
     /// Whether the hub has it is looked at now.
@@ -122,6 +134,11 @@ impl Lease {
     pub(crate) fn bind(&mut self, reign: u64, now_us: u64) {
         self.bound_until_us = self.bound_until_us.max(now_us + LEASE_US);
         self.promised_in = self.promised_in.max(reign);
+    }
+
+    /// Until when this site takes no part in giving the hub up.
+    pub(crate) fn bound_until_us(&self) -> u64 {
+        self.bound_until_us
     }
 
     /// Whether this site may take part in giving the hub up.
@@ -167,6 +184,26 @@ mod tests {
         lease.has_promised(2, 0);
         lease.has_promised(3, 0);
         assert!(lease.is_held(1, 0));
+    }
+
+    #[test]
+    fn until_when_it_is_held_is_known() {
+        for count in 3..=6 {
+            let members: Vec<SiteId> = (1..=count).collect();
+            let mut lease = Lease::new(0);
+            assert_eq!(lease.held_until_us(1), None);
+            lease.note_members(set(&members), 0);
+            assert_eq!(lease.held_until_us(1), Some(0));
+            for site in 2..=count {
+                lease.has_promised(site, u64::from(site) * 100);
+                let until_us = lease.held_until_us(1).unwrap();
+                assert_eq!(lease.is_held(1, 0), until_us > 0, "{site} of {count}");
+                assert!(until_us == 0 || lease.is_held(1, until_us - 1) && !lease.is_held(1, until_us));
+            }
+        }
+        let mut few = Lease::new(0);
+        few.note_members(set(&[1, 2]), 0);
+        assert_eq!(few.held_until_us(1), None);
     }
 
     #[test]

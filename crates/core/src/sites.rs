@@ -515,8 +515,19 @@ pub(crate) struct ProposedReigns {
     /// The last reign that it has proposed to follow, and that it has proposed to begin.
     pub(crate) followed: u64,
     pub(crate) begun: u64,
+    /// Whom it gives up with each of those that it has proposed to follow, and with the reign that there is.
+    pub(crate) without: BTreeMap<u64, SiteSet>,
+    pub(crate) lost: SiteSet,
     /// Of sites that were given up and want the state, those that are to be there again.
     pub(crate) returning: SiteSet,
+}
+
+impl ProposedReigns {
+    /// Whether a site is about to be given up. What comes from it and is proposed from here on would not be taken in, and
+    /// yet be in the log from which others are told.
+    pub(crate) fn gives_up(&self, site: SiteId) -> bool {
+        self.lost.contains(site) || self.without.values().any(|lost| lost.contains(site))
+    }
 }
 
 /// Other sites, as this server knows them.

@@ -74,6 +74,11 @@ pub struct SitesStatus {
     pub waiting: u64,
     /// Answers of clients of this server that wait until another site has what they are about.
     pub held: u64,
+    /// At the hub's leader, where another site may take its place without an operator: until when it may prepare, by the
+    /// clock of [`Now::mono_us`](stoa_partition::Now), if it hears of no other site any more.
+    pub lease_until_us: Option<u64>,
+    /// At the leader of another site there: until when that one would not follow who takes the hub's place.
+    pub bound_until_us: Option<u64>,
     /// What was counted here.
     pub counts: SiteCounts,
     /// The others, by number; one that has never been heard of is not among them.

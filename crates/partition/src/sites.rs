@@ -30,6 +30,7 @@ use stoa_tree::{
     CarriedOut, Claim, CorruptUpdate, SITE_MAX, SiteId, SiteSet, SiteStanding, Ticket, TokenRefusal, Tree,
     Update, Waiting, site_of_zxid,
 };
+use stoa_wire::ZXID_MAX;
 
 const FORWARDED: u8 = 1;
 const IMPORT: u8 = 2;
@@ -519,6 +520,14 @@ pub fn is_of_streams(item: &Item<'_>) -> bool {
     update_of(item).is_none()
 }
 
+/// Where sites are given up the next zxid is larger than all that those may have told their clients, and nobody else: no
+/// other site would let these clients in before it has come as far. So many are left out for 2^26 updates that a site has
+/// made alone, ...
+const LOST_ZXIDS: i64 = 1 << 37;
+/// ... and as many as those of eight losses for each reign before: of what was given up in one nothing may be known, where
+/// its hub is given up. There are enough for four million reigns.
+const REIGN_ZXIDS: i64 = 8 * LOST_ZXIDS;
+
 impl Partition {
     /// This is a site from now on, see [`stoa_tree::Tree::prepare_site`].
     ///
@@ -536,7 +545,8 @@ impl Partition {
         self.site_update(now, |tree, stamp, entry| tree.prepare_token(path, holder, stamp, entry))
     }
 
-    /// A reign begins, or goes on without some sites, see [`stoa_tree::Tree::prepare_reign`].
+    /// A reign begins, or goes on without some sites, see [`stoa_tree::Tree::prepare_reign`]. Without some of them its
+    /// zxid is larger than any that those have told their clients.
     ///
     /// # Errors
     /// When there is no such site.
@@ -546,6 +556,10 @@ impl Partition {
         lost: SiteSet,
         now: Now,
     ) -> Result<(), TokenRefusal> {
+        if !lost.is_empty() {
+            let of_reigns = i64::try_from(reign.0).map_or(0, |reigns| reigns.saturating_mul(REIGN_ZXIDS));
+            self.proposed_zxid = self.zxid_seen().max(of_reigns.min(ZXID_MAX / 2)) + LOST_ZXIDS;
+        }
         self.site_update(now, |tree, stamp, entry| tree.prepare_reign(reign, lost, stamp, entry))
     }
 

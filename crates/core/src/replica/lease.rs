@@ -94,6 +94,14 @@ impl Replica {
         self.is_hub() && self.prepares() && !self.is_between_reigns() && self.holds_lease()
     }
 
+    /// At the hub's leader, where another site could take its place: until when this server may prepare what is the
+    /// hub's to prepare, if it hears nothing more.
+    pub(super) fn lease_until_us(&self) -> Option<u64> {
+        let hub = self.applied.partition.tree().hub()?;
+        let is_asked = self.may_be_replaced() && self.is_hub() && self.prepares();
+        is_asked.then(|| self.sites.lease.held_until_us(hub)).flatten()
+    }
+
     /// Whether that is not so for longer than anybody waits.
     pub(super) fn has_missed_lease(&self) -> bool {
         self.sites.lease.is_missed_since(self.now.mono_us.saturating_sub(WAIT_US))
@@ -143,6 +151,14 @@ impl Replica {
             && !self.is_hub()
             && !self.is_between_reigns()
             && self.sites.lease.is_free(now.mono_us)
+    }
+
+    /// At the leader of another site, where one could take the hub's place: until when this one would not follow it, if
+    /// it hears nothing more of the hub.
+    pub(super) fn bound_until_us(&self) -> Option<u64> {
+        let may = self.may_be_replaced() && Lease::are_enough(self.members());
+        (may && self.prepares() && self.is_of_sites() && !self.is_hub())
+            .then(|| self.sites.lease.bound_until_us())
     }
 
     /// The sites that have to miss the hub, too, if this one may take its place without an operator: it is the first of

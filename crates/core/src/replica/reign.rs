@@ -79,8 +79,10 @@ impl Replica {
         }
         let reign = tree.reign();
         let proposed = self.applied.partition.propose_reign((reign, hub), SiteSet::of(site), self.now);
+        proposed.map_err(|_| ReignRefusal::NoSite)?;
+        self.sites.proposed.lost = self.sites.proposed.lost.with(site);
         self.pump();
-        proposed.map_err(|_| ReignRefusal::NoSite)
+        Ok(())
     }
 
     /// At the leader of a site: that is to be the hub, as soon as those that are `needed` have followed. Those in `lost`
@@ -136,6 +138,7 @@ impl Replica {
         // From now on nothing is done any more for others, nor by who is the hub: what is proposed from here on comes
         // behind this.
         self.sites.proposed.followed = claim.reign;
+        self.sites.proposed.without.insert(claim.reign, claim.lost);
         self.applied.partition.propose_site_item(None, &SiteItem::Follow(claim));
         self.pump();
     }
@@ -253,6 +256,7 @@ impl Replica {
             self.sites.settled.remove(&site);
         }
         self.sites.proposed.returning = SiteSet::default();
+        self.sites.proposed.lost = self.sites.proposed.lost.without(lost);
         if self.timeline.leads() {
             self.resume_site();
         }
@@ -261,7 +265,8 @@ impl Replica {
     /// This site follows another one, is given up, or begins anew.
     pub(super) fn note_standing(&mut self, item: &Item<'_>) {
         match item.outcome {
-            Outcome::Site(SiteItem::Follow(_)) if item.origin.is_none() && self.timeline.leads() => {
+            Outcome::Site(SiteItem::Follow(claim)) if item.origin.is_none() && self.timeline.leads() => {
+                self.sites.proposed.without.remove(&claim.reign);
                 self.resume_site();
             }
             Outcome::Site(SiteItem::Standing(_)) => {

@@ -33,6 +33,8 @@ impl Replica {
             applied,
             waiting: of_here.count() as u64,
             held: self.held_answers(),
+            lease_until_us: self.lease_until_us(),
+            bound_until_us: self.bound_until_us(),
             counts: self.sites.counts,
             others: sites.into_iter().map(|site| self.other_site(site)).collect::<Vec<_>>(),
         })

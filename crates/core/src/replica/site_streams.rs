@@ -110,7 +110,7 @@ impl Replica {
     fn import(&mut self, from: SiteId, since: u64, upto: u64, entries: &[(u64, Bytes)]) {
         let applied = self.applied.partition.tree().streams().imported(from);
         let here = self.sites.importing.get(&from).copied().unwrap_or(0).max(applied);
-        let is_heard = self.applied.partition.tree().listens_to(from);
+        let is_heard = self.applied.partition.tree().listens_to(from) && !self.sites.proposed.gives_up(from);
         if !self.prepares() || !is_heard || since > here || upto <= here {
             return;
         }

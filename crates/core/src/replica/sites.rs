@@ -548,10 +548,16 @@ impl Replica {
         let tree = self.applied.partition.tree();
         let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
         let home = tree.home_to_ask(session);
-        // There may never have been such a site.
-        let is_there =
-            |site: SiteId| site == hub || self.sites.outgoing.contains_key(&site) || self.knows_site(site);
-        let home = if own == hub && !is_there(home) { own } else { home };
+        // There may never have been such a site, or it was given up: what it had made alone is lost.
+        let may_know = |site: SiteId| {
+            let is_one = self.sites.outgoing.contains_key(&site) || self.knows_site(site);
+            site == hub || is_one && !tree.is_lost(site)
+        };
+        let home = if own == hub && !may_know(home) { own } else { home };
+        if own == hub && home != own && !self.sites.is_open(home) {
+            // It may be about to take the state, which does not say what others are to do.
+            return self.sites.broker.awaits(ticket, home, self.now.mono_us);
+        }
         let is_busy =
             tree.streams().of_session(session).next().is_some() || self.sites.leaving.contains_key(&session);
         if home == own && is_busy {

@@ -33,6 +33,14 @@ fn a_hub_that_nobody_hears_stops_before_another_one_is_it() {
     let one = world.open(HUB);
     world.ask(one, &create(1, "/a", CreateMode::Persistent));
     world.cut_off(HUB);
+    let left = |world: &World, site| {
+        let status = world.site_at(site).site_status().unwrap();
+        let from_now = |until_us: u64| until_us.saturating_sub(world.now.mono_us);
+        (status.lease_until_us.map(from_now), status.bound_until_us.map(from_now))
+    };
+    let (lease_us, bound_us) = (left(&world, HUB).0.unwrap(), left(&world, 2).1.unwrap());
+    assert!((7_000_000..=9_000_000).contains(&lease_us) && lease_us < bound_us, "{lease_us}, {bound_us}");
+    assert_eq!((left(&world, HUB).1, left(&world, 2).0), (None, None));
     world.pass_in_turns(4_000);
     // It has the promise of nine seconds, and nobody else may do anything.
     assert_eq!(world.ask_here(one, &set(2, "/a", b"2")).unwrap().stat().version, 1);
@@ -47,6 +55,7 @@ fn a_hub_that_nobody_hears_stops_before_another_one_is_it() {
     assert_eq!(world.site_at(2).may_take_place(world.now), Some(set_of(&[3])));
     assert_eq!(world.site_at(3).may_take_place(world.now), None, "the first one does");
     assert!(world.site_at(3).misses_hub(world.now));
+    assert_eq!((left(&world, HUB), left(&world, 3)), ((Some(0), None), (None, Some(0))));
     world.pass_in_turns(4_200);
     assert_eq!(world.take(later)[0].err, ErrorCode::OperationTimeout as i32);
     let again = world.open(HUB);

@@ -399,10 +399,21 @@ impl World {
 
     /// A client comes to a site with its session, wherever that is.
     fn come(&mut self, id: SiteId, session: i64, password: &[u8]) -> (Client, ConnectResponse) {
+        self.come_after(0, id, session, password)
+    }
+
+    /// The same, and it was told a zxid.
+    fn come_after(
+        &mut self,
+        told: i64,
+        id: SiteId,
+        session: i64,
+        password: &[u8],
+    ) -> (Client, ConnectResponse) {
         let peer: SocketAddr = "127.0.0.1:4000".parse().unwrap();
         let now = self.now;
         let client = (id, self.site(id).server.connect(peer, now).unwrap());
-        self.send(client, &opening(session, password));
+        self.send(client, &opening_after(told, session, password));
         self.settle();
         let bytes = self.take_bytes(client);
         let (payload, _) = next_frame(&bytes, 1000).unwrap().unwrap();
@@ -504,9 +515,13 @@ fn frame(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 
 /// What a client says first.
 fn opening(session_id: i64, password: &[u8]) -> Vec<u8> {
+    opening_after(0, session_id, password)
+}
+
+fn opening_after(last_zxid_seen: i64, session_id: i64, password: &[u8]) -> Vec<u8> {
     let request = ConnectRequest {
         protocol_version: 0,
-        last_zxid_seen: 0,
+        last_zxid_seen,
         timeout_ms: 10_000,
         session_id,
         password,

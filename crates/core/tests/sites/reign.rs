@@ -90,7 +90,13 @@ fn what_a_lost_site_held_is_the_hubs_and_its_sessions_live_on() {
         world.ask(two, &create(4, "/a/mine", CreateMode::Ephemeral));
         // What it has not shipped is lost with it.
         world.cut.extend([(2, HUB), (HUB, 2)]);
-        assert_eq!(world.ask_here(two, &set(5, "/a", b"lost")).unwrap().stat().version, 3);
+        let lost = world.ask_here(two, &set(5, "/a", b"lost")).unwrap().stat();
+        assert_eq!(lost.version, 3);
+        for xid in 6..=30 {
+            world.ask_here(two, &set(xid, "/a", b"lost")).unwrap();
+        }
+        let told = world.tree(2).last_zxid();
+        assert!(told > world.tree(HUB).last_zxid() && lost.mzxid < told);
         world.send(three, &set(1, "/a", b"waits"));
         world.settle();
         assert_eq!(world.take(three), []);
@@ -98,9 +104,9 @@ fn what_a_lost_site_held_is_the_hubs_and_its_sessions_live_on() {
         world.settle();
         assert_eq!(world.take(three)[0].stat().version, 3);
         assert_eq!(world.tree(3).holder("/a"), Some(HUB));
-        // Its client comes to another one, and has its ephemeral.
+        // Its client comes to another one, though it was told what is lost, and has its ephemeral.
         let (session, password) = (opened.session_id, opened.password.to_vec());
-        let (came, response) = world.come(3, session, &password);
+        let (came, response) = world.come_after(told, 3, session, &password);
         assert_eq!(response.session_id, session);
         world.check_equal();
         assert_eq!(world.tree(HUB).get("/a/mine").unwrap().stat().ephemeral_owner, session);

@@ -386,6 +386,8 @@ pub(super) fn sites(sites: Option<&SitesView>) -> Map<String, Value> {
         "applied_position": sites.applied,
         "waiting_requests": sites.waiting,
         "held_answers": sites.held,
+        "lease_ms": sites.lease_us.map(|us| us as f64 / 1e3),
+        "bound_to_hub_ms": sites.bound_us.map(|us| us as f64 / 1e3),
         "writes_local": sites.counts.writes_local,
         "writes_forwarded": sites.counts.writes_forwarded,
         "token_grants": sites.counts.grants,

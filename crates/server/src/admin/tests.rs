@@ -512,6 +512,7 @@ fn a_hub_tells_of_the_other_sites_and_who_holds_what() {
     );
     assert_eq!((&answer["waiting_requests"], &answer["writes_local"]), (&json!(6), &json!(100)));
     assert_eq!(answer["held_answers"], json!(2));
+    assert_eq!((&answer["lease_ms"], &answer["bound_to_hub_ms"]), (&json!(8250.0), &Value::Null));
     assert_eq!(
         answer["sites"][1],
         json!({

@@ -327,6 +327,12 @@ metrics! {
         |f| of_sites(&f.stats, |sites| sites.waiting);
     "stoa_held_answers", Gauge, "Answers of this server's clients that wait until another site has what they are about, as `two-sites` lines say.",
         |f| of_sites(&f.stats, |sites| sites.held);
+    "stoa_site_reign", Gauge, "How many hubs there have been, as this site knows; 0 before it has joined.",
+        |f| of_sites(&f.stats, |sites| sites.reign);
+    "stoa_site_lease_seconds", Gauge, "At the hub's leader, with `site-automatic-promotion` and three sites or more: for how long it may still write if it hears of no other site any more; 0 when it may not.",
+        |f| remaining(&f.stats, |sites| sites.lease_us);
+    "stoa_site_bound_seconds", Gauge, "At the leader of another site, there: for how long it would not follow who takes the hub's place; 0 when it misses the hub.",
+        |f| remaining(&f.stats, |sites| sites.bound_us);
     "stoa_writes_local_total", Counter, "At a leader: requests of its site's clients that were prepared there.",
         |f| of_sites(&f.stats, |sites| sites.counts.writes_local);
     "stoa_writes_forwarded_total", Counter, "At a leader: those that have gone to the hub.",
@@ -439,6 +445,12 @@ fn by_site(stats: &Stats, value: impl Fn(&SiteView) -> Option<Value>) -> Value {
 /// Something that only a server has that belongs to one of several sites.
 fn of_sites(stats: &Stats, number: impl Fn(&SitesView) -> u64) -> Value {
     stats.sites.as_ref().map_or(Value::Absent, |sites| Value::Whole(number(sites)))
+}
+
+/// A time that only some sites have, in seconds.
+fn remaining(stats: &Stats, time_us: impl Fn(&SitesView) -> Option<u64>) -> Value {
+    let time_us = stats.sites.as_ref().and_then(time_us);
+    time_us.map_or(Value::Absent, |us| Value::Real(us as f64 / SECONDS))
 }
 
 fn latency(stats: &Stats, changes: bool) -> Histogram {

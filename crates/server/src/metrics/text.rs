@@ -461,6 +461,8 @@ stoa_site_imported_position{site=\"california\"} 40
 stoa_site_imported_position{site=\"frankfurt\"} 0
 stoa_forwarded_requests 6
 stoa_held_answers 2
+stoa_site_reign 1
+stoa_site_lease_seconds 8.25
 stoa_writes_local_total 100
 stoa_writes_forwarded_total 7
 stoa_token_grants_total 5

@@ -25,6 +25,8 @@ impl Sites {
         };
         let SitesStatus { own, hub, reign, claim, leads, committed, applied, waiting, held, counts, .. } =
             *known;
+        let now_us = driver.now().mono_us;
+        let left = |until_us: Option<u64>| until_us.map(|until_us| until_us.saturating_sub(now_us));
         let claimed = claim.map(|claim| self.names(SiteSet::of(claim.hub), driver));
         let next_hub = claimed.and_then(|names| names.into_iter().next());
         let waits_for = self.names(known.waits_for, driver);
@@ -42,6 +44,8 @@ impl Sites {
             applied,
             waiting,
             held,
+            lease_us: left(known.lease_until_us),
+            bound_us: left(known.bound_until_us),
             counts,
             ..view
         }

@@ -31,6 +31,11 @@ pub struct SitesView {
     pub waiting: u64,
     /// Answers of the server's clients that wait until another site has what they are about.
     pub held: u64,
+    /// At the hub's leader, where another site may take its place without an operator: for how long it may prepare, if
+    /// it hears of no other site any more, microseconds; 0 if it may not.
+    pub lease_us: Option<u64>,
+    /// At the leader of another site there: for how long it would not follow who takes the hub's place.
+    pub bound_us: Option<u64>,
     /// What this server has counted.
     pub counts: SiteCounts,
     /// Every site, this one among them, by number.
@@ -154,6 +159,8 @@ impl SitesView {
             applied: 4_998,
             waiting: 6,
             held: 2,
+            lease_us: Some(8_250_000),
+            bound_us: None,
             counts,
             sites: vec![site(1, "virginia"), near, away],
         }

@@ -103,23 +103,32 @@ impl Ledger {
         !self.splits.contains_key(&self.at) && is_among(&self.losses, zxid)
     }
 
-    /// The same, whatever the client's site knows of it.
-    pub(super) fn is_gone(&self, zxid: i64) -> bool {
-        is_among(&self.losses, zxid)
-    }
-
     /// A site is given up, and others have what it has made up to a zxid. What its clients are told from now on nobody
     /// else need know.
     pub(super) fn splits(&mut self, at: usize, site: SiteId, behind: i64) {
         self.shunned.insert(at);
         self.splits.insert(at, self.book.clone());
         self.losses.push(Loss { site, behind, upto: i64::MAX });
+        self.forget_lost();
+    }
+
+    /// What is lost is known no more.
+    fn forget_lost(&mut self) {
         let losses = &self.losses;
         self.book.versions.retain(|(_, czxid), versions| {
             versions.retain(|_, told| !is_among(losses, told.mzxid));
             !is_among(losses, *czxid)
         });
         self.book.count_numbers(losses);
+    }
+
+    /// Who has more of it is lost, too.
+    pub(super) fn keeps_no_more(&mut self, site: SiteId, behind: i64) {
+        let last = self.losses.iter_mut().rev().find(|loss| loss.site == site);
+        if let Some(loss) = last.filter(|loss| loss.behind > behind) {
+            loss.behind = behind;
+            self.forget_lost();
+        }
     }
 
     /// It turns out that others have what it has made up to this zxid.

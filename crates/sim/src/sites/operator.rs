@@ -252,6 +252,18 @@ impl SiteRun {
         self.operator.dooms.insert(at, doom);
         let kept = self.known_of(at);
         self.ledger.borrow_mut().splits(at, site_of(at), kept);
+        self.loses_more();
+    }
+
+    /// What only a site has that is lost, of others that were given up before, is lost, too.
+    fn loses_more(&mut self) {
+        let dooms: Vec<(usize, Doom)> = self.operator.dooms.iter().map(|(at, doom)| (*at, *doom)).collect();
+        for (at, doom) in dooms {
+            let known = self.known_of(at);
+            self.ledger.borrow_mut().keeps_no_more(site_of(at), known);
+            let kept = doom.kept.filter(|kept| *kept <= known);
+            self.operator.dooms.insert(at, Doom { kept, ..doom });
+        }
     }
 
     /// The last update of a site that others have which are not given up.

@@ -54,6 +54,15 @@ fn of_now(answer: &Value, now_ms: u128) -> String {
     } else {
         let _ = writeln!(text, "\nthis server does not lead {name}: the one that does knows more");
     }
+    if answer["lease_ms"] == 0.0 {
+        let _ = writeln!(
+            text,
+            "{name} writes nothing for now: too few sites answer it, and another one may take its place"
+        );
+    }
+    if answer["bound_to_hub_ms"] == 0.0 {
+        let _ = writeln!(text, "{name} misses the hub, and would follow another one that takes its place");
+    }
     if count("held_answers") > 0 {
         let _ = writeln!(
             text,
@@ -169,6 +178,19 @@ tokens: 5 given, 3 recalled, 1 visits
         assert!(
             waits.ends_with("knows more\n4 answers wait here until another site has what they are about\n"),
             "{waits}"
+        );
+        let alone = of(&json!({ "site": "a", "number": 1, "leads": true, "lease_ms": 0.0, "sites": [] }));
+        assert!(
+            alone.ends_with(
+                "\na writes nothing for now: too few sites answer it, and another one may take its place\n"
+            ),
+            "{alone}"
+        );
+        let misses = json!({ "site": "b", "number": 2, "leads": true, "bound_to_hub_ms": 0.0, "sites": [] });
+        let misses = of(&misses);
+        assert!(
+            misses.ends_with("\nb misses the hub, and would follow another one that takes its place\n"),
+            "{misses}"
         );
         let new = of(&json!({ "site": "a", "number": null, "leads": true, "sites": [] }));
         assert!(new.ends_with("\na has not joined the others yet\n"), "{new}");
