@@ -381,6 +381,11 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
+    /// Everything that waits is looked at once more; but for what is in hand.
+    pub(crate) fn begin_again(&mut self) {
+        *self = Self { in_hand: core::mem::take(&mut self.in_hand), ..Self::default() };
+    }
+
     pub(crate) fn is_ready(&mut self, ticket: Ticket) {
         self.ready.push_back(ticket);
     }

@@ -274,7 +274,10 @@ impl Replica {
 
     /// Applies what has come from another site.
     pub(super) fn apply_import(&mut self, from: SiteId, position: u64, items: &[u8]) {
-        if !self.applied.partition.tree().listens_to(from) {
+        let tree = self.applied.partition.tree();
+        // It may have been asked for, and proposed, twice. With the position 0 only that there is such a site is said.
+        let is_here = (1..=tree.streams().imported(from)).contains(&position);
+        if is_here || !tree.listens_to(from) {
             return;
         }
         self.sites.is_importing = true;
@@ -394,14 +397,16 @@ impl Replica {
     pub(super) fn begin_to_lead_site(&mut self) {
         self.sites.proposed = ProposedReigns::default();
         self.sites.lease.begin();
+        self.sites.broker = Broker::default();
+        self.sites.leaving.clear();
         self.resume_site();
     }
 
-    /// The same while it leads, when there is another hub, or one site less.
+    /// The same while it leads, when there is another hub, or one site less or more. What it has proposed, and is not
+    /// applied yet, will be: that is still in its hands.
     pub(super) fn resume_site(&mut self) {
-        self.sites.broker = Broker::default();
+        self.sites.broker.begin_again();
         self.sites.importing.clear();
-        self.sites.leaving.clear();
         let sites: Vec<_> = self.sites.outgoing.keys().copied().collect();
         sites.into_iter().for_each(|site| self.ask_again(site));
         let here = |waiting: &&Waiting| waiting.by == CarriedOut::Here;

@@ -325,3 +325,59 @@ fn a_site_that_was_given_up_is_not_told_what_is_done_since() {
     assert_eq!(world.tree(2).get("/a/b").unwrap().stat().czxid, version);
     assert!(world.tree(2).streams().imported(HUB) < world.tree(3).streams().imported(HUB));
 }
+
+impl World {
+    /// The next thing that happens by itself: one entry is durable, or one message arrives.
+    fn step(&mut self) -> bool {
+        let is_stored = |world: &mut Self, id: SiteId| {
+            let now = world.now;
+            let site = world.site(id);
+            if site.log.is_empty() {
+                return false;
+            }
+            let append = site.log.remove(0);
+            site.disk.push((append.position, append.payload.join()));
+            site.server.appended(append.position, now);
+            world.poll(id);
+            true
+        };
+        self.alive().into_iter().any(|id| is_stored(self, id))
+            || self.pairs().into_iter().any(|(from, to)| self.carry(from, to))
+    }
+}
+
+/// Whenever a site is given up, or comes back: what is proposed by then is not proposed once more.
+#[test]
+fn what_is_under_way_when_a_site_goes_or_comes_is_done_once() {
+    let mut lasted = 0;
+    for returns in [false, true] {
+        for steps in 0..200 {
+            let mut world = World::new(3);
+            let (one, two) = (world.open(HUB), world.open(2));
+            world.ask(two, &create(1, "/a", CreateMode::Persistent));
+            give(&mut world, two, "/a", 2);
+            let before = world.tree(HUB).get("/a").unwrap().stat().version;
+            if returns {
+                world.lose(3);
+                world.settle();
+            }
+            world.send(one, &set(1, "/a", b"once"));
+            world.send(one, &set(2, "/a", b"twice"));
+            if (0..steps).any(|_| !world.step()) {
+                lasted = lasted.max(steps);
+                break;
+            }
+            if returns {
+                world.come_back(3, true);
+            } else {
+                world.lose(3);
+            }
+            while world.step() {}
+            let versions: Vec<i32> = world.take(one).iter().map(|answer| answer.stat().version).collect();
+            assert_eq!(versions, [before + 1, before + 2], "after {steps} steps");
+            world.settle();
+            world.check_equal();
+        }
+    }
+    assert!(lasted > 10, "it took only {lasted} steps");
+}

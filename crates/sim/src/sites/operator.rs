@@ -54,6 +54,8 @@ pub(super) struct Operator {
     pub(super) dooms: BTreeMap<usize, Doom>,
     /// Of each site, the last update of each one that was seen there.
     seen: BTreeMap<(usize, SiteId), i64>,
+    /// The same of one that is given up, when that was known there, and how often it was by then.
+    given_up: BTreeMap<(usize, SiteId, u32), i64>,
     /// Who could not tell the one that was to be the hub all that this lacks, and which site a hub could not.
     torn: Option<usize>,
     is_left_out: Option<usize>,
@@ -156,10 +158,12 @@ impl SiteRun {
     fn order(&mut self, is_settled: bool) {
         let now_us = self.now_us;
         let later = std::mem::take(&mut self.operator.later);
+        // Who has come back would be given up once more.
+        let is_any_back = self.operator.dooms.values().any(|doom| doom.is_back);
         for (at_us, to) in later {
             if at_us > now_us {
                 self.operator.later.push((at_us, to));
-            } else if !self.is_healing && !self.is_doomed(to) {
+            } else if !self.is_healing && !self.is_doomed(to) && !is_any_back {
                 self.promote(to);
             }
         }
@@ -279,10 +283,17 @@ impl SiteRun {
         for (at, world) in self.worlds.iter().enumerate() {
             for tree in world.envoys().iter().filter_map(|it| world.shard(it.server)).map(|it| it.tree()) {
                 for (site, zxid) in tree.seen() {
-                    let seen = self.operator.seen.entry((at, site)).or_insert(0);
-                    *seen = zxid.max(*seen);
                     let doom = self.operator.dooms.get(&(usize::from(site) - 1));
-                    let kept = doom.filter(|doom| tree.times_lost(site) > doom.lives).and_then(|it| it.kept);
+                    let (times, lives) = (tree.times_lost(site), doom.map(|doom| doom.lives));
+                    if lives.is_none_or(|lives| times <= lives) {
+                        let seen = self.operator.seen.entry((at, site)).or_insert(0);
+                        *seen = zxid.max(*seen);
+                    } else {
+                        // What it makes when it has come back is no part of that.
+                        self.operator.given_up.entry((at, site, times)).or_insert(zxid);
+                    }
+                    // It may have come back, and been given up once more.
+                    let kept = doom.filter(|doom| times == doom.lives + 1).and_then(|it| it.kept);
                     let is_other = !self.operator.dooms.contains_key(&at) && tree.is_lost(site);
                     if let Some(kept) = kept.filter(|kept| is_other && zxid > *kept) {
                         return wrong(format!(
@@ -306,7 +317,10 @@ impl SiteRun {
                 continue;
             }
             if tree.times_lost(site) > doom.lives {
-                let kept = tree.seen().find(|(of, _)| *of == site).map_or(0, |(_, zxid)| zxid);
+                let given_up = &self.operator.given_up;
+                let kept = given_up.get(&(hub, site, doom.lives + 1)).copied();
+                let seen = || tree.seen().find(|(of, _)| *of == site).map_or(0, |(_, zxid)| zxid);
+                let kept = kept.unwrap_or_else(seen);
                 let known = self.known_of(at);
                 if kept < known {
                     return wrong(format!(

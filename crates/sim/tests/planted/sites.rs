@@ -56,6 +56,7 @@ alarms! {
     what_is_forgotten_between_two_hubs_is_found: ReignForgetsWhatWaits in "hubs",
     a_session_that_goes_where_it_was_is_found: GoesWhereItWas in "losses",
     who_is_sent_to_a_site_that_has_not_joined_is_found: SentHomeBeforeItHasJoined in "losses",
+    what_is_done_twice_when_a_site_comes_or_goes_is_found: ResumesWhatIsInHand in "losses",
     what_comes_late_from_who_is_given_up_is_found: ImportedBehindAClaim in "losses",
 }
 
