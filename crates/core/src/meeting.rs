@@ -78,13 +78,15 @@ pub fn knows_later_hub(server: &Replica, greeting: &Greeting) -> bool {
 pub fn answer_site(server: &Replica, site: SiteId, greeting: &Greeting) -> SiteAnswer {
     let tree = server.tree();
     let (own, hub, claim) = (tree.own_site(), tree.hub(), tree.streams().claim());
-    let is_past = greeting.lives != tree.times_lost(site);
-    let is_lost = tree.is_lost(site) || is_past;
+    let times = tree.times_lost(site);
+    let is_another = greeting.lives != times || tree.is_lost(site);
+    // Who follows a later hub may have been given up and have come back there: it is this site that has not heard of it.
+    let is_lost = greeting.lives < times || is_another && !knows_later_hub(server, greeting);
     let is_upper = claim.map_or(hub, |claim| Some(claim.hub)) == own;
     let follows = |claim: Claim| greeting.following == claim.reign;
     match () {
         () if greeting.has_joined && is_lost && hub == own => SiteAnswer::Lost,
-        () if greeting.looks || !is_upper || greeting.has_joined && is_past => SiteAnswer::Known,
+        () if greeting.looks || !is_upper || greeting.has_joined && is_another => SiteAnswer::Known,
         // The state is the hub's to give.
         () if !greeting.has_joined && hub == own && claim.is_none() => SiteAnswer::Connected,
         () if !greeting.has_joined => SiteAnswer::Known,

@@ -1,7 +1,7 @@
 //! Sites that are given up, and other hubs.
 
 use super::*;
-use stoa_core::{ReignRefusal, SiteSet};
+use stoa_core::{Greeting, ReignRefusal, SiteAnswer, SiteSet, answer_site};
 
 impl World {
     /// What the leaders of two sites do when they meet, and the one is to be the hub.
@@ -324,6 +324,29 @@ fn a_site_that_was_given_up_is_not_told_what_is_done_since() {
     world.settle();
     assert_eq!(world.tree(2).get("/a/b").unwrap().stat().czxid, version);
     assert!(world.tree(2).streams().imported(HUB) < world.tree(3).streams().imported(HUB));
+}
+
+#[test]
+fn a_hub_of_the_past_does_not_tell_others_that_they_are_lost() {
+    let mut world = World::new(3);
+    let one = world.open(HUB);
+    world.ask(one, &create(1, "/a", CreateMode::Persistent));
+    world.dead.insert(HUB);
+    world.claim(2, &[HUB]);
+    world.settle();
+    world.lose(3);
+    world.settle();
+    world.come_back(3, false);
+    world.settle();
+    assert!(world.site_at(3).has_joined());
+    let greets = |world: &World, from: SiteId, to: SiteId| {
+        answer_site(world.site_at(to), from, &Greeting::of(world.site_at(from), false))
+    };
+    // It was given up itself, and has not heard of that, nor of what has become of the others.
+    assert_eq!(greets(&world, 3, HUB), SiteAnswer::Known);
+    assert_eq!(greets(&world, 2, HUB), SiteAnswer::Known);
+    assert_eq!(greets(&world, HUB, 2), SiteAnswer::Lost);
+    assert_eq!(greets(&world, 3, 2), SiteAnswer::Connected);
 }
 
 impl World {
