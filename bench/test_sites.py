@@ -3,6 +3,7 @@
 
 import argparse
 import unittest
+from unittest import mock
 
 import sites
 import sites_report
@@ -99,6 +100,10 @@ class Ratios(unittest.TestCase):
         of.keep(sites.Load("ratio", "50% writes", ["california"], 1, []), "stoa-sites", result({"california": 2}))
         of.kinds = [*KINDS, "stoa-sites"]
         rows = sites_report.Results(of, None).wanted()
+        self.assertIn("| 50% writes: over zk | 60x | 5.00x | **short** |", rows)
+        self.assertIn("| 50% writes: local writes | 98% | 100% | reached |", rows)
+        with mock.patch.object(sites_report.TokenSites, "policy", "consecutive 2"):
+            rows = sites_report.Results(of, None).wanted()
         self.assertIn("| 50% writes: over zk | 7x | 5.00x | **short** |", rows)
         self.assertIn("| 50% writes: over zko | 3.5x | 10.00x | reached |", rows)
         self.assertIn("| 50% writes: local writes | 73% | 100% | reached |", rows)

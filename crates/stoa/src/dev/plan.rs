@@ -104,7 +104,11 @@ pub(super) fn make(count: u8, first_port: u16, folder: &Path, mut sites: Vec<Sit
         for (&port, peer_port) in ports.iter().zip(peer_ports(ports, &folder, &mut held)?) {
             let id = u8::try_from(servers.len() + 1).expect("there are no more than there are ids");
             let folder = folder.join(id.to_string());
-            let admin_port = above(ADMIN_PORT, u16::from(id) - 1, &mut held)?;
+            // Who lets the system choose starts several at the same time.
+            let admin_port = match first_port {
+                0 => any(&mut held)?,
+                _ => above(ADMIN_PORT, u16::from(id) - 1, &mut held)?,
+            };
             let site_port = if sites.is_empty() { 0 } else { above(SITE_PORTS_ABOVE, port, &mut held)? };
             servers.push(ServerPlan { id, site, folder, port, peer_port, admin_port, site_port });
         }
