@@ -79,9 +79,10 @@ pub fn answer_site(server: &Replica, site: SiteId, greeting: &Greeting) -> SiteA
     let tree = server.tree();
     let (own, hub, claim) = (tree.own_site(), tree.hub(), tree.streams().claim());
     let times = tree.times_lost(site);
-    let is_another = greeting.lives != times || tree.is_lost(site);
+    let is_another = greeting.lives != times;
     // Who follows a later hub may have been given up and have come back there: it is this site that has not heard of it.
-    let is_lost = greeting.lives < times || is_another && !knows_later_hub(server, greeting);
+    let is_lost =
+        greeting.lives < times || (is_another || tree.is_lost(site)) && !knows_later_hub(server, greeting);
     let is_upper = claim.map_or(hub, |claim| Some(claim.hub)) == own;
     let follows = |claim: Claim| greeting.following == claim.reign;
     match () {
