@@ -8,6 +8,9 @@
 //! Of these only so many are kept. Who was told no more than what had been told when the last one was forgotten, is
 //! told of every znode that another site has changed last: to be told once too often is harmless, as every reader of
 //! an event reads again.
+//!
+//! What a site has told that was given up since says nothing at all of what is here: who was told no more than what is
+//! larger than all that (`LOST_ZXIDS` in `partition/src/sites.rs`) is told of every znode.
 
 use crate::sites::state::NO_SITE;
 use crate::tree::Tree;
@@ -33,12 +36,19 @@ pub(crate) struct Late {
     in_order: VecDeque<(u32, Changed, i64)>,
     /// Of who was told no more than this, nothing is known.
     forgotten: i64,
+    /// Who was told no more than this may have been told it by a site that was given up.
+    lost: i64,
 }
 
 impl Late {
     /// Nothing is known of what had been told up to now: it was read from a disk.
     pub(super) fn begin(&mut self, last_zxid: i64) {
         *self = Self { forgotten: last_zxid, ..Self::default() };
+    }
+
+    /// Sites are given up by the update with this zxid.
+    pub(super) fn give_up(&mut self, zxid: i64) {
+        self.lost = self.lost.max(zxid);
     }
 
     fn note(&mut self, id: u32, changed: Changed, told: i64) {
@@ -94,6 +104,8 @@ impl Tree {
         // The last child to go may have had a smaller zxid than this one, and another maker.
         let maker = self.sites.maker_of(zxid);
         let may_be = changed == Changed::Children || maker != self.sites.own && maker != NO_SITE;
-        may_be && told <= late.forgotten || late.told.get(&(id, changed)).is_some_and(|at| *at >= told)
+        told <= late.lost
+            || may_be && told <= late.forgotten
+            || late.told.get(&(id, changed)).is_some_and(|at| *at >= told)
     }
 }

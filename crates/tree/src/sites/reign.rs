@@ -179,6 +179,9 @@ impl Tree {
         }
         self.take_marks(lost.with(before), hub);
         self.sessions.move_homes(lost, hub);
+        if !lost.is_empty() {
+            self.sites.late.give_up(update.zxid);
+        }
         for site in lost.iter() {
             let loss = self.sites.losses.entry(site).or_default();
             (loss.times, loss.is_away) = (loss.times + 1, true);

@@ -248,5 +248,8 @@ impl Loader {
     pub(crate) fn finish_sites(tree: &mut Tree, prepared: Option<i64>, last_zxid: i64) {
         tree.zxids.last_prepared = prepared.unwrap_or(last_zxid);
         tree.sites.late.begin(last_zxid);
+        if !tree.sites.losses.is_empty() {
+            tree.sites.late.give_up(last_zxid);
+        }
     }
 }
