@@ -53,7 +53,7 @@ alarms! {
     a_snapshot_without_marks_is_found: SnapshotWithoutMarks in "away",
     a_change_that_came_late_and_is_not_told_is_found: LateIsNotNoted in "default",
     a_create_behind_the_end_of_its_session_is_found: EndIsForgotten in "default",
-    who_follows_and_goes_on_is_found: FollowsAndGoesOn in "hubs",
+    who_follows_and_goes_on_is_found: FollowsAndGoesOn in "losses",
     a_hub_that_goes_on_while_it_follows_is_found: OldHubGoesOn in "hubs",
     a_reign_before_all_have_followed_is_found: ReignBeforeAllFollow in "hubs",
     a_site_that_is_given_up_and_heeded_is_found: LostIsHeeded in "losses",
