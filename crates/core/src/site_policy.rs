@@ -50,7 +50,7 @@ pub(crate) struct TicketPlan {
     pub(crate) decided: Vec<String>,
     /// What is not given away before it has all of them here: else two requests could keep a third one, that needs what
     /// both of them do, waiting for ever.
-    pub(crate) reserved: Vec<String>,
+    reserved: BTreeSet<String>,
 }
 
 /// See the module.
@@ -127,10 +127,17 @@ impl TokenPolicy {
     }
 
     pub(crate) fn plan(&mut self, ticket: Ticket, plan: TicketPlan) {
-        for path in &plan.reserved {
-            *self.reserved.entry(path.clone()).or_default() += 1;
-        }
         self.plans.insert(ticket, plan);
+    }
+
+    /// A request needs these, and has its plan: if they are several, none is given away before it has all.
+    pub(crate) fn reserve(&mut self, ticket: Ticket, needed: &BTreeSet<String>) {
+        let Some(plan) = self.plans.get_mut(&ticket).filter(|_| needed.len() > 1) else { return };
+        for path in needed {
+            if plan.reserved.insert(path.clone()) {
+                *self.reserved.entry(path.clone()).or_default() += 1;
+            }
+        }
     }
 
     /// A request is carried out, or needs nothing any more.
@@ -264,12 +271,10 @@ mod tests {
     fn what_several_requests_wait_for_is_reserved_until_the_last_has_it() {
         let mut policy = begun();
         let ticket = |number| Ticket { site: 2, number };
-        let plan = |paths: &[&str]| TicketPlan {
-            reserved: paths.iter().map(|path| (*path).into()).collect(),
-            ..TicketPlan::default()
-        };
-        policy.plan(ticket(1), plan(&["/a/x", "/a-b"]));
-        policy.plan(ticket(2), plan(&["/a/x", "/c"]));
+        for (number, paths) in [(1, ["/a/x", "/a-b"]), (2, ["/a/x", "/c"])] {
+            policy.plan(ticket(number), TicketPlan::default());
+            (0..2).for_each(|_| policy.reserve(ticket(number), &paths.map(String::from).into()));
+        }
         let paths = ["/a", "/a/x", "/a/x/y", "/a-b", "/c", "/"];
         let reserved = |policy: &TokenPolicy| paths.map(|path| policy.is_reserved(path));
         assert_eq!(reserved(&policy), [true, true, false, true, true, false]);

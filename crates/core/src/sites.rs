@@ -367,6 +367,8 @@ pub(crate) struct Broker {
     in_hand: BTreeSet<Ticket>,
     /// Requests that are carried out by the very site that asks, and wait for nothing here any more.
     visits: BTreeSet<Ticket>,
+    /// Requests that a site was to carry out and could not.
+    declined: BTreeSet<Ticket>,
     /// Sessions that are to go to another site, when what they have asked here has its outcome.
     coming: BTreeMap<i64, Vec<Ticket>>,
     /// Requests that wait for tokens, by the path of each.
@@ -411,6 +413,21 @@ impl Broker {
     /// Whether the site that has asked carries it out.
     pub(crate) fn has_gone_home(&self, ticket: Ticket) -> bool {
         self.visits.contains(&ticket)
+    }
+
+    /// Who was to carry it out could not.
+    pub(crate) fn was_declined(&mut self, ticket: Ticket) {
+        self.declined.insert(ticket);
+    }
+
+    /// Whether a site was to carry it out and could not.
+    pub(crate) fn is_declined(&self, ticket: Ticket) -> bool {
+        self.declined.contains(&ticket)
+    }
+
+    /// It has its outcome.
+    pub(crate) fn has_ended(&mut self, ticket: Ticket) {
+        self.declined.remove(&ticket);
     }
 
     /// It needs a site that is not connected.

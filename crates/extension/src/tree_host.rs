@@ -48,6 +48,12 @@ impl<'t> TreeHost<'t> {
         result
     }
 
+    /// The tree that it works on.
+    #[must_use]
+    pub fn tree(&self) -> &Tree {
+        self.tree
+    }
+
     fn write(&mut self, request: &Request<'_>) -> Result<PartResult, ErrorCode> {
         self.tree.part_op(self.part, PartOp::Whole(request), &self.caller)
     }

@@ -3,7 +3,7 @@
 use crate::asked::Asked;
 use crate::counts::Proposals;
 use crate::entry::{begin_part, begin_update, put_elsewhere, put_failure, put_refusal, put_seen, put_step};
-use crate::extensions::{Extensions, ProgramLimits};
+use crate::extensions::{Extensions, LackedTokens, NotProposed, ProgramLimits};
 use crate::outstanding::Outstanding;
 use crate::step::{STEPS_MAX, end_of, step_of};
 use crate::time::{Now, Stopwatch};
@@ -209,6 +209,7 @@ impl Partition {
             // It is on its way to another site, which judges it from now on.
             return;
         }
+        self.extensions.begin_for_here();
         let ending = self.ending(session);
         let start = self.entry.len();
         let ended = self.item(origin, now, |tree, stamp, entry| {
@@ -232,16 +233,21 @@ impl Partition {
         })
     }
 
-    /// What a contact server has asked; there is an outcome in any case.
-    pub fn propose_asked(&mut self, origin: Origin, asked: &Asked<'_>, now: Now) {
-        let refused = match asked {
+    /// What a contact server has asked. There is an outcome, unless programs lack tokens of other sites for it: then
+    /// nothing has been done.
+    ///
+    /// # Errors
+    /// Which tokens.
+    pub fn propose_asked(&mut self, origin: Origin, asked: &Asked<'_>, now: Now) -> Result<(), LackedTokens> {
+        let proposed = match asked {
             Asked::CreateSession { seen, session, timeout_ms, password } => {
                 self.depends_on(seen);
-                self.propose_session(origin, *session, *timeout_ms, *password, now)
+                self.propose_session(origin, *session, *timeout_ms, *password, now).map_err(NotProposed::from)
             }
             Asked::OpenSession { seen, session, timeout_ms, password } => {
                 self.depends_on(seen);
-                self.propose_session_open(origin, *session, *timeout_ms, password, now)
+                let opened = self.propose_session_open(origin, *session, *timeout_ms, password, now);
+                opened.map_err(NotProposed::from)
             }
             // No client asks that.
             Asked::Move { .. } => Err(ErrorCode::Unimplemented.into()),
@@ -250,16 +256,19 @@ impl Partition {
                 let caller = Caller { session: *session, identities };
                 self.depends_on(&after.seen);
                 let checked = if self.own == FIRST { self.check_contact(*session, contact) } else { Ok(()) };
-                checked.map_err(Refusal::Error).and_then(|()| {
+                checked.map_err(NotProposed::from).and_then(|()| {
                     let request = Request::decode(*opcode, &mut Reader::new(body));
-                    let request = request.map_err(|_| Refusal::Error(ErrorCode::MarshallingError))?;
+                    let request = request.map_err(|_| ErrorCode::MarshallingError)?;
                     self.propose(Some(origin), &request, &caller, now)
                 })
             }
         };
-        if let Err(refusal) = refused {
-            self.propose_refusal(origin, refusal);
+        match proposed {
+            Ok(()) => {}
+            Err(NotProposed::Refused(refusal)) => self.propose_refusal(origin, refusal),
+            Err(NotProposed::LacksTokens(lacked)) => return Err(lacked),
         }
+        Ok(())
     }
 
     /// Whether who asks still speaks for the session: what an old connection has left behind must

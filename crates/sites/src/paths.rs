@@ -13,11 +13,11 @@ pub fn is_at_or_below(path: &str, top: &str) -> bool {
     top == "/" || path.strip_prefix(top).is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
 }
 
-/// Whether the token of a path may leave the hub: with the root all would go that has no mark, and `/zookeeper` is the
-/// system's.
+/// Whether the token of a path may leave the hub: with the root all would go that has no mark, `/zookeeper` is the
+/// system's, and at `/em` programs are registered, of which all have to know.
 #[must_use]
 pub fn is_movable(path: &str) -> bool {
-    path != "/" && !is_at_or_below(path, "/zookeeper")
+    path != "/" && !is_at_or_below(path, "/zookeeper") && !is_at_or_below(path, "/em")
 }
 
 /// A path and all that it lies in, the deepest first, without the root.
@@ -35,7 +35,7 @@ mod tests {
         assert_eq!((upward("/").count(), upward("").count(), above("/a"), above("a")), (0, 0, None, None));
         assert!(is_at_or_below("/a/b", "/a") && is_at_or_below("/a", "/a") && is_at_or_below("/a", "/"));
         assert!(!is_at_or_below("/ab", "/a") && !is_at_or_below("/", "/a"));
-        let movable = ["/", "/zookeeper", "/zookeeper/sites", "/zookeepers", "/a"].map(is_movable);
-        assert_eq!(movable, [false, false, false, true, true]);
+        let movable = ["/", "/zookeeper", "/zookeeper/sites", "/em/p", "/zookeepers", "/a"].map(is_movable);
+        assert_eq!(movable, [false, false, false, false, true, true]);
     }
 }

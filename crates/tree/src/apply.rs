@@ -117,6 +117,10 @@ impl Tree {
         path: &str,
         observer: &mut impl Observer,
     ) -> Result<(), CorruptUpdate> {
+        if self.sites.are_there() && self.is_gone_acknowledgement(path) {
+            observer.result(OpResult::Deleted);
+            return Ok(());
+        }
         let id = self.expect_deletable(path, update)?;
         if self.nodes[self.nodes[id].parent].is_absent() {
             return Err(update.corrupt("it deletes a znode on the wrong side of a cut"));

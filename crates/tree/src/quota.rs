@@ -181,6 +181,11 @@ impl Track {
         text
     }
 
+    /// Whether there is a limit that refuses changes.
+    pub(crate) fn has_hard_limit(&self) -> bool {
+        self.get(Self::COUNT_HARD_LIMIT) > -1 || self.get(Self::BYTE_HARD_LIMIT) > -1
+    }
+
     /// The limit that is in force, and whether it is a hard one: that one wins.
     pub(crate) fn limit(&self, hard: &str, soft: &str) -> Option<(i64, bool)> {
         let (hard, soft) = (self.get(hard), self.get(soft));

@@ -56,6 +56,14 @@ impl Tree {
         }
     }
 
+    /// The top of the subtree around a path whose quota may refuse what is added there.
+    #[must_use]
+    pub fn hard_quota_above<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let prefix = self.quotas.above(path).filter(|_| self.options.enforce_quota)?;
+        let (_, limits) = self.track(prefix, LIMITS)?;
+        limits.has_hard_limit().then_some(prefix)
+    }
+
     /// The quota that a change counts for, which allows it.
     pub(crate) fn quota_allowing<'p>(
         &mut self,

@@ -19,6 +19,13 @@ pub(crate) fn is_of_programs(path: &str) -> bool {
     is_at_or_below(path, PROGRAMS)
 }
 
+/// The program that a znode right below one is of: such are acknowledgements, but for one that says who has registered it.
+pub(crate) fn program_of(path: &str) -> Option<&str> {
+    let (program, _) = path.rsplit_once('/')?;
+    let (manager, name) = program.rsplit_once('/')?;
+    (manager == PROGRAMS && !name.is_empty()).then_some(program)
+}
+
 /// Whether a path is `top` or leads to something below it.
 pub(crate) fn is_at_or_below(path: &str, top: &str) -> bool {
     path.strip_prefix(top).is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))

@@ -8,9 +8,11 @@ use crate::replica::Replica;
 use crate::replica::sites::Destination;
 use crate::session_table::Known;
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::string::String;
 use bytes::Bytes;
 use stoa_front::ConnectionId;
-use stoa_partition::Asked;
+use stoa_partition::{Asked, LackedTokens};
 use stoa_placement::MoveRefusal;
 use stoa_timeline::Origin;
 use stoa_tree::{Caller, Contact, Refusal};
@@ -83,7 +85,13 @@ impl Replica {
             return true;
         };
         match self.judge(origin, &asked) {
-            Judgement::Prepare => self.prepare_asked(origin, &asked),
+            Judgement::Prepare => {
+                if self.prepare_asked(origin, &asked).is_err() {
+                    // Programs need tokens for it that are elsewhere; nothing of its session waits.
+                    let here = self.is_between_reigns();
+                    self.forward(origin, here, &asked, bytes);
+                }
+            }
             Judgement::Wait(until) => {
                 if until == Until::SessionIsTold {
                     self.wait_for_session(&asked);
@@ -171,6 +179,7 @@ impl Replica {
             && self.is_known(id)
             && !self.concerns_others(session, request)
             && self.holds_lease()
+            && !(self.is_of_sites() && self.applied.partition.may_run(session, request))
             && self.destination(session, request) == Destination::Here
     }
 
@@ -202,15 +211,25 @@ impl Replica {
         }
     }
 
-    pub(super) fn prepare_asked(&mut self, origin: Option<Origin>, asked: &Asked<'_>) {
-        let Some(origin) = origin else { return };
-        self.count_local_write(origin, asked);
+    /// Prepares what is asked. Returns which tokens programs have needed for it.
+    ///
+    /// # Errors
+    /// When they need some that are not held here: then nothing was done.
+    pub(super) fn prepare_asked(
+        &mut self,
+        origin: Option<Origin>,
+        asked: &Asked<'_>,
+    ) -> Result<BTreeSet<String>, LackedTokens> {
+        let Some(origin) = origin else { return Ok(BTreeSet::new()) };
         match asked {
             Asked::Write { opcode: Opcode::Reconfig, .. } => self.take_reconfig(origin, asked),
-            asked => self.applied.partition.propose_asked(origin, asked, self.now),
+            asked => self.applied.partition.propose_asked(origin, asked, self.now)?,
         }
+        self.count_local_write(origin, asked);
         self.note_session(origin, asked);
-        self.accessed_by_contact(origin, asked);
+        let of_programs = self.applied.partition.take_needed_tokens();
+        self.accessed_by_contact(origin, asked, &of_programs);
+        Ok(of_programs)
     }
 
     /// What is known of a session follows from what it has asked.

@@ -229,7 +229,8 @@ impl Replica {
             // It concerns the others only in that they quiesce: what comes from the connection that the
             // session leaves is refused from here on.
             if let Some(origin) = origin {
-                self.applied.partition.propose_asked(origin, &decoded, self.now);
+                // Programs have no part in that.
+                let _ = self.applied.partition.propose_asked(origin, &decoded, self.now);
             }
             if self.applied.partition.tree().session_is_changing(session) {
                 self.sessions.live.heard_of(session, 0, self.now);

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use stoa_front::{
     Barred, CloseReason, Connection, ConnectionId, Frame, Phase, SaslStep, Slot, frame, is_audited,
 };
-use stoa_partition::{Asked, Now, changes_programs};
+use stoa_partition::{Asked, NotProposed, Now, changes_programs};
 use stoa_tree::{Caller, Contact, Refusal};
 use stoa_wire::{ErrorCode, MultiResults, Opcode, Reader, Request, RequestHeader, put};
 
@@ -203,7 +203,8 @@ impl Replica {
             }
             (None, request) => {
                 let caller = Caller { session, identities: &connection.identities };
-                self.applied.partition.propose(Some(origin), request, &caller, self.now)
+                let proposed = self.applied.partition.propose(Some(origin), request, &caller, self.now);
+                proposed.map_err(NotProposed::into_refusal)
             }
         };
         self.accessed_here(&request);

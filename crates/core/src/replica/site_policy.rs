@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use stoa_partition::{Asked, Item, Outcome, SiteItem};
 use stoa_sites::{Access, Decision, Next, Rules, Site, is_at_or_below, is_movable};
 use stoa_timeline::Origin;
-use stoa_tree::{SiteId, Ticket};
+use stoa_tree::{SiteId, Ticket, Tree};
 use stoa_wire::{Opcode, Reader, Request};
 
 /// The write that is asked, if it is one and can be read.
@@ -26,13 +26,20 @@ pub(super) fn only_waits(asked: &Asked<'_>) -> bool {
     matches!(asked, Asked::Write { opcode, .. } if opcode.is_read() || *opcode == Opcode::Sync)
 }
 
-/// The znodes whose tokens a request needs, each once.
-fn needed_by(request: &Request<'_>) -> BTreeSet<String> {
-    let mut needed = BTreeSet::new();
-    stoa_tree::tokens_of(request, &mut |path| {
-        needed.insert(String::from(path));
-    });
-    needed
+/// What needs tokens.
+pub(super) struct Needs<'a> {
+    pub(super) request: Option<&'a Request<'a>>,
+    /// What programs have needed.
+    pub(super) tokens: &'a BTreeSet<String>,
+}
+
+impl Needs<'_> {
+    fn for_each(&self, tree: &Tree, each: &mut dyn FnMut(&str)) {
+        if let Some(request) = self.request {
+            tree.tokens_of(request, &mut |path| each(path));
+        }
+        self.tokens.iter().for_each(|path| each(path));
+    }
 }
 
 impl Replica {
@@ -63,34 +70,40 @@ impl Replica {
     pub(super) fn accessed_here(&mut self, request: &Request<'_>) {
         if let Some(own) = self.applied.partition.tree().own_site() {
             self.sites.counts.writes_local += 1;
-            self.accessed(request, own, None);
+            self.accessed(&Needs { request: Some(request), tokens: &BTreeSet::new() }, own, None);
         }
     }
 
-    /// The same of a client of another server of the hub.
-    pub(super) fn accessed_by_contact(&mut self, origin: Origin, asked: &Asked<'_>) {
+    /// The same of a client of another server of the hub, and what programs have needed for it.
+    pub(super) fn accessed_by_contact(
+        &mut self,
+        origin: Origin,
+        asked: &Asked<'_>,
+        of_programs: &BTreeSet<String>,
+    ) {
         if self.sites.policy.is_there()
             && origin.site == 0
-            && !only_waits(asked)
+            && !(only_waits(asked) && of_programs.is_empty())
             && let Some(own) = self.applied.partition.tree().own_site()
+            && let Asked::Write { session, .. } = asked
             && let Some(request) = request_of(asked)
         {
-            self.accessed(&request, own, None);
+            let is_call = self.applied.partition.is_taken(*session, &request);
+            let request = Some(&request).filter(|_| !is_call);
+            self.accessed(&Needs { request, tokens: of_programs }, own, None);
         }
     }
 
     /// At the hub: what a site has asked for is carried out here. Its tokens go where they are to be.
-    pub(super) fn accessed(&mut self, request: &Request<'_>, by: SiteId, ticket: Option<Ticket>) {
+    pub(super) fn accessed(&mut self, needs: &Needs<'_>, by: SiteId, ticket: Option<Ticket>) {
         if !self.sites.policy.is_there() {
             return;
         }
         let plan = ticket.and_then(|ticket| self.sites.policy.take_plan(ticket)).unwrap_or_default();
-        let (Some(own), Some(policy)) = (self.applied.partition.tree().own_site(), self.sites.policy.get())
-        else {
-            return;
-        };
+        let tree = self.applied.partition.tree();
+        let (Some(own), Some(policy)) = (tree.own_site(), self.sites.policy.get()) else { return };
         let (at_ms, mut moves) = (self.now.mono_us / 1000, plan.moves);
-        stoa_tree::tokens_of(request, &mut |path| {
+        needs.for_each(tree, &mut |path| {
             if plan.decided.iter().any(|decided| decided == path) {
                 return;
             }
@@ -110,19 +123,20 @@ impl Replica {
     pub(super) fn visit_or_plan(
         &mut self,
         ticket: Ticket,
-        asked: &[u8],
+        needed: &BTreeSet<String>,
         missing: &[(String, SiteId)],
+        may_visit: bool,
     ) -> Option<SiteId> {
         if self.sites.policy.has_plan(ticket) {
+            // More has shown that it needs, or it has come back.
+            self.sites.policy.reserve(ticket, needed);
             return None;
         }
-        let asked = Asked::decode(asked).ok()?;
-        let needed = needed_by(&request_of(&asked)?);
         let policy = self.sites.policy.get()?;
         let hub = policy.sites().hub().0;
         let at_ms = self.now.mono_us / 1000;
         let holder = missing.first().map(|(_, holder)| *holder)?;
-        let mut is_visit = needed.len() == missing.len();
+        let mut is_visit = may_visit && needed.len() == missing.len();
         let mut plan = TicketPlan::default();
         // What holders have done the policy has been told when it came, so that nothing is left to say of uses here.
         for (path, at) in missing {
@@ -149,10 +163,8 @@ impl Replica {
             return Some(holder);
         }
         self.recall_with(&plan.moves, missing);
-        if needed.len() > 1 {
-            plan.reserved = needed.into_iter().collect();
-        }
         self.sites.policy.plan(ticket, plan);
+        self.sites.policy.reserve(ticket, needed);
         None
     }
 
@@ -293,8 +305,12 @@ impl Replica {
             return false;
         }
         let (now_us, mut is_write) = (self.now.mono_us, false);
+        let tree = self.applied.partition.tree();
         update.for_each_needed(|path| {
             is_write = true;
+            if let Some(top) = tree.hard_quota_above(path) {
+                self.sites.policy.used(top, by, now_us);
+            }
             if !is_at_or_below(path, "/zookeeper") {
                 self.sites.policy.used(path, by, now_us);
             }

@@ -7,7 +7,7 @@
 //! request outlives whoever leads at either side, and is carried out once.
 
 use crate::replica::Replica;
-use crate::replica::site_policy::{only_waits, request_of};
+use crate::replica::site_policy::{Needs, only_waits, request_of};
 use crate::sites::{Broker, KEPT_LEAST_BYTES, Outgoing, ProposedReigns, SiteLinks};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -15,7 +15,8 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_front::{CloseReason, ConnectionId};
 use stoa_partition::{
-    Asked, Item, Items, Now, Outcome, SiteItem, is_heeded, note_in_streams, note_joining, ticket_of,
+    Asked, Item, Items, LackedTokens, Now, Outcome, SiteItem, is_heeded, note_in_streams, note_joining,
+    ticket_of,
 };
 use stoa_timeline::{Lead, Origin};
 use stoa_tree::{
@@ -44,20 +45,13 @@ pub(super) enum Destination {
 /// Where a request goes whose tokens stay where they are: what only waits has its turn there; and all may have gone to
 /// the very site that asks, after an earlier request of it, while this one was on its way. To have them back would cost
 /// that site a round trip for each request that it had under way, and never end while it goes on asking.
-fn visited_at_once(
-    request: Option<&Request<'_>>,
-    asked: &Asked<'_>,
-    missing: &[(String, SiteId)],
-    asks: SiteId,
-) -> Option<SiteId> {
-    if only_waits(asked) {
+fn visited_at_once(only_waits: bool, lacked: &LackedTokens, asks: SiteId) -> Option<SiteId> {
+    let LackedTokens { needed, missing } = lacked;
+    if only_waits {
         return missing.first().map(|(_, holder)| *holder);
     }
-    let mut are_there = !missing.is_empty();
-    stoa_tree::tokens_of(request?, &mut |path| {
-        are_there &= missing.iter().any(|(known, holder)| known == path && *holder == asks);
-    });
-    are_there.then_some(asks)
+    let is_there = |path: &String| missing.iter().any(|(known, holder)| known == path && *holder == asks);
+    (!missing.is_empty() && needed.iter().all(is_there)).then_some(asks)
 }
 
 impl Replica {
@@ -330,6 +324,9 @@ impl Replica {
         }
         if let Some(ticket) = ticket {
             self.sites.broker.is_settled(ticket);
+            if let Outcome::Site(SiteItem::Declined) = item.outcome {
+                self.sites.broker.was_declined(ticket);
+            }
             self.ready_if_here(ticket);
             let has_gone_home = matches!(item.outcome, Outcome::Site(SiteItem::Visit { to, .. })
                 if to == ticket.site && to != site);
@@ -343,6 +340,7 @@ impl Replica {
         }
         if let Some(Waiting { ticket, .. }) = &answered {
             self.sites.policy.take_plan(*ticket);
+            self.sites.broker.has_ended(*ticket);
         }
         if let Some(Waiting { session, .. }) = answered
             && session != 0
@@ -432,7 +430,9 @@ impl Replica {
         }
         // It must not overtake them: what is done here follows them here, what goes to the hub there.
         let (is_hub, is_between) = (tree.own_site() == tree.hub(), self.is_between_reigns());
-        match tree.holds_tokens(request) {
+        // Which tokens a program needs shows when it is carried out.
+        let holds = self.applied.partition.is_taken(session, request) || tree.holds_tokens(request);
+        match holds {
             false if is_between => Destination::HereLater,
             true if is_between && is_hub => Destination::HereLater,
             true if waits => Destination::HereLater,
@@ -500,46 +500,110 @@ impl Replica {
         if let (Some(origin), Asked::OpenSession { session, password, .. }) = (origin, &decoded) {
             return self.take_coming(ticket, (origin, *session, password), &bytes);
         }
-        // What cannot be read is refused where it is prepared.
-        let request = request_of(&decoded);
-        let missing = request.as_ref().map(|request| tree.missing_tokens(request)).unwrap_or_default();
+        let is_call = self.is_for_program(&decoded);
+        if is_call && !is_first {
+            // Which tokens it takes shows when what is before it is done.
+            return;
+        }
+        let mut lacked = if is_call { LackedTokens::default() } else { self.lacked_by(&decoded) };
+        if lacked.missing.is_empty() && is_first {
+            match self.carry_out_ticket(ticket, origin, &decoded, is_call) {
+                Ok(()) => return,
+                Err(by_programs) => lacked = by_programs,
+            }
+        }
         if own == hub
             && is_first
-            && let Some((_, away)) = missing.iter().find(|(_, holder)| !self.sites.is_open(*holder))
+            && let Some((_, away)) = lacked.missing.iter().find(|(_, holder)| !self.sites.is_open(*holder))
         {
             return self.sites.broker.awaits(ticket, *away, self.now.mono_us);
         }
-        let visited = visited_at_once(request.as_ref(), &decoded, &missing, ticket.site);
+        // What a program needs may be another matter where it is carried out: then it comes back once, and no more.
+        let may_visit = !self.sites.broker.is_declined(ticket) || !self.has_programs_in(&decoded);
+        let only_waits = only_waits(&decoded) && !is_call;
+        let visited = visited_at_once(only_waits, &lacked, ticket.site).filter(|_| may_visit);
         if !is_first && visited != Some(ticket.site) {
             // Only the site that keeps its order may carry out what follows it.
             return;
         }
-        if missing.is_empty() {
-            self.sites.broker.take_in_hand(ticket);
-            self.prepare_asked(origin, &decoded);
-            if let Some(request) = request.filter(|_| !only_waits(&decoded)) {
-                self.accessed(&request, ticket.site, Some(ticket));
-            }
-        } else if own == hub
+        if own == hub
             && let Some(to) = visited
         {
             self.sites.broker.take_in_hand(ticket);
             self.sites.counts.visits += 1;
             self.applied.partition.propose_site_item(origin, &SiteItem::Visit { to, session, asked: &bytes });
         } else if own == hub {
-            self.find_tokens(ticket, session, origin, &bytes, &missing);
+            self.find_tokens(ticket, session, origin, &bytes, &lacked, may_visit);
         } else {
             self.sites.broker.take_in_hand(ticket);
             let item = if ticket.site == own {
-                let number = ticket.number;
+                let (number, reign) = (ticket.number, self.applied.partition.tree().reign());
                 self.sites.counts.writes_forwarded += 1;
-                SiteItem::Forwarded { server, number, reign: tree.reign(), session, asked: &bytes }
+                SiteItem::Forwarded { server, number, reign, session, asked: &bytes }
             } else {
                 SiteItem::Declined
             };
             let origin = origin.filter(|_| ticket.site != own);
             self.applied.partition.propose_site_item(origin, &item);
         }
+    }
+
+    /// Whether a program carries out what is asked.
+    fn is_for_program(&self, asked: &Asked<'_>) -> bool {
+        let Asked::Write { session, .. } = asked else { return false };
+        request_of(asked).is_some_and(|request| self.applied.partition.is_taken(*session, &request))
+    }
+
+    /// Whether programs have a part in what is asked.
+    fn has_programs_in(&self, asked: &Asked<'_>) -> bool {
+        let Asked::Write { session, .. } = asked else { return false };
+        request_of(asked).is_some_and(|request| self.applied.partition.may_run(*session, &request))
+    }
+
+    /// The tokens that are not held here of those that what is asked needs by itself. What cannot be read needs none: it is
+    /// refused where it is prepared.
+    fn lacked_by(&self, asked: &Asked<'_>) -> LackedTokens {
+        let Some(request) = request_of(asked) else { return LackedTokens::default() };
+        let tree = self.applied.partition.tree();
+        let (missing, mut needed) = (tree.missing_tokens(&request), BTreeSet::new());
+        if !missing.is_empty() {
+            tree.tokens_of(&request, &mut |path| {
+                needed.insert(String::from(path));
+            });
+        }
+        LackedTokens { needed, missing }
+    }
+
+    /// Carries out a request whose own tokens are held here, unless programs need others for it.
+    fn carry_out_ticket(
+        &mut self,
+        ticket: Ticket,
+        origin: Option<Origin>,
+        asked: &Asked<'_>,
+        is_call: bool,
+    ) -> Result<(), LackedTokens> {
+        let of_programs = self.prepare_asked(origin, asked).map_err(|mut lacked| {
+            // Nothing else may go meanwhile.
+            lacked.needed.append(&mut self.needed_by(asked, is_call));
+            lacked
+        })?;
+        self.sites.broker.take_in_hand(ticket);
+        if let Some(request) = request_of(asked).filter(|_| is_call || !only_waits(asked)) {
+            let request = Some(&request).filter(|_| !is_call);
+            self.accessed(&Needs { request, tokens: &of_programs }, ticket.site, Some(ticket));
+        }
+        Ok(())
+    }
+
+    /// The tokens that what is asked needs by itself; that of what a program carries out shows when it is.
+    fn needed_by(&self, asked: &Asked<'_>, is_call: bool) -> BTreeSet<String> {
+        let mut needed = BTreeSet::new();
+        if let Some(request) = request_of(asked).filter(|_| !is_call) {
+            self.applied.partition.tree().tokens_of(&request, &mut |path| {
+                needed.insert(String::from(path));
+            });
+        }
+        needed
     }
 
     /// A session's client is at another site than the session: that goes there, when its home has carried out what it has
@@ -632,8 +696,10 @@ impl Replica {
         session: i64,
         origin: Option<Origin>,
         asked: &[u8],
-        missing: &[(String, SiteId)],
+        lacked: &LackedTokens,
+        may_visit: bool,
     ) {
+        let LackedTokens { needed, missing } = lacked;
         let tree = self.applied.partition.tree();
         let stays = |path: &str| tree.get(path).is_some_and(|znode| znode.stat().ephemeral_owner != 0);
         let homes: BTreeSet<SiteId> =
@@ -650,7 +716,7 @@ impl Replica {
         }
         if let (Some(home), true) = (home, wanted.is_empty()) {
             self.sites.broker.take_in_hand(ticket);
-            if !self.send_along(asked, missing, home) {
+            if !self.send_along(lacked, home) {
                 self.refuse_ticket(ticket, origin);
                 return;
             }
@@ -659,7 +725,7 @@ impl Replica {
             self.applied.partition.propose_site_item(origin, &item);
         }
         if home.is_none()
-            && let Some(to) = self.visit_or_plan(ticket, asked, missing)
+            && let Some(to) = self.visit_or_plan(ticket, needed, missing, may_visit)
         {
             self.sites.broker.take_in_hand(ticket);
             self.sites.counts.visits += 1;
@@ -708,18 +774,11 @@ impl Replica {
     }
 
     /// Gives all tokens that a request needs and that are held here to a site. False if one of them has to stay.
-    fn send_along(&mut self, asked: &[u8], missing: &[(String, SiteId)], to: SiteId) -> bool {
-        let mut needed = BTreeSet::new();
-        if let Ok(asked) = Asked::decode(asked)
-            && let Some(request) = request_of(&asked)
-        {
-            stoa_tree::tokens_of(&request, &mut |path| {
-                needed.insert(String::from(path));
-            });
-        }
-        needed.retain(|path| !missing.iter().any(|(missing, _)| missing == path));
+    fn send_along(&mut self, lacked: &LackedTokens, to: SiteId) -> bool {
+        let LackedTokens { needed, missing } = lacked;
+        let here = needed.iter().filter(|path| !missing.iter().any(|(missing, _)| missing == *path));
         // What is not there yet is held with what is above it.
-        needed.iter().all(|path| self.hand_token(path, to))
+        here.into_iter().all(|path| self.hand_token(path, to))
     }
 
     /// Gives back the tokens that the hub wants.

@@ -8,6 +8,7 @@ mod durable;
 mod joining;
 mod lease;
 mod policy;
+mod programs;
 mod random;
 mod reign;
 mod sessions;
@@ -99,6 +100,10 @@ fn config(site: SiteId, kept_bytes: u64, policy: PolicySettings) -> Config {
     Config { server_id: site * 10, site: Some(of_site), kept_bytes, ..Config::default() }
 }
 
+fn options() -> Options {
+    Options { enforce_quota: true, ..Options::default() }
+}
+
 impl Site {
     /// What other sites lack and is not kept any more, a few entries at a time.
     fn read_backlog(&mut self, now: Now) -> bool {
@@ -181,7 +186,7 @@ impl World {
 
     /// A server that has nothing.
     fn found(&mut self, id: SiteId) {
-        let recovered = Recovered::new(Tree::new(Options::default()), &[id * 10]);
+        let recovered = Recovered::new(Tree::new(options()), &[id * 10]);
         let server = Shard::new(self.config(id), recovered, [id; 32], self.now).unwrap();
         let (log, disk, snapshot, closed) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
         let site = Site { id, server, log, disk, snapshot, closed };
@@ -343,7 +348,7 @@ impl World {
         self.starts += 1;
         let mut secret = [7; 32];
         secret[..2].copy_from_slice(&self.starts.to_le_bytes());
-        let mut restore = Restore::new(Options::default(), &[id * 10], 1);
+        let mut restore = Restore::new(options(), &[id * 10], 1);
         for (position, record) in &self.site(id).disk {
             restore.record(*position, record).unwrap();
         }

@@ -7,6 +7,8 @@
 use super::*;
 use std::panic::catch_unwind;
 
+use super::programs::{COUNTER, acknowledge, create_with, register};
+
 /// Numbers that follow from a seed (splitmix64).
 pub(crate) struct Random(pub(crate) u64);
 
@@ -35,6 +37,8 @@ enum Asked {
     Get(String),
     /// With what anybody was told of the znode by then: when it was created and last set.
     Sync(String, Option<(i64, i64)>),
+    /// A program counts in two znodes.
+    Count,
     /// Below what has to be at two sites: with how many steps had been made by then, and how many sites were lost.
     Safe(String, (usize, usize)),
     Other,
@@ -65,6 +69,9 @@ struct Run {
     /// When each znode was created and set last, as far as anybody was told.
     newest: BTreeMap<String, (i64, i64)>,
     safe: Safe,
+    /// Whether everybody has acknowledged a program, and what it has told: each number once.
+    has_program: bool,
+    counted: BTreeSet<u32>,
 }
 
 /// What is below a subtree that has to be at two sites.
@@ -97,6 +104,10 @@ const RULES: [&str; 5] = [
 
 const PATHS: [&str; 6] = ["/a", "/b", "/a/x", "/a/y", "/b/x", "/b/x/z"];
 
+fn set_acl(xid: i32, path: &str) -> Vec<u8> {
+    request(xid, Opcode::SetAcl, |out| encode::set_acl(out, path, OPEN_ACL, -1))
+}
+
 impl Run {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
@@ -127,6 +138,8 @@ impl Run {
             created: BTreeSet::new(),
             newest: BTreeMap::new(),
             safe: Safe { is_there: seed % 3 == 1, ..Safe::default() },
+            has_program: seed % 4 < 2,
+            counted: BTreeSet::new(),
         };
         for at in 0..2 + run.random.below(4) {
             let site = 1 + (at % run.world.sites.len()) as u8;
@@ -142,7 +155,42 @@ impl Run {
         }
         run.world.settle();
         run.begin_safe();
+        run.begin_program();
         run
+    }
+
+    /// There is a program, and everybody has acknowledged it.
+    fn begin_program(&mut self) {
+        if !self.has_program {
+            return;
+        }
+        let first = self.people[0].client;
+        assert_eq!(self.world.ask(first, &register(0, "count", COUNTER)).err, 0);
+        for path in ["/one", "/two"] {
+            assert_eq!(self.world.ask(first, &create_with(0, path, "0", CreateMode::Persistent)).err, 0);
+        }
+        for (at, person) in self.people.iter().enumerate().skip(1) {
+            let acknowledged = self.world.ask(person.client, &acknowledge(0, "count", &format!("p{at}")));
+            assert_eq!(acknowledged.err, 0);
+        }
+    }
+
+    /// A program is called, or something has the token of one of its znodes come.
+    fn ask_program(&mut self, at: usize) {
+        let path = ["/one", "/two"][self.random.below(2)];
+        let person = &mut self.people[at];
+        let xid = person.next_xid;
+        person.next_xid += 1;
+        let (asked, bytes) = match self.random.one_in(3) {
+            true => (Asked::Other, set_acl(xid, path)),
+            false => (Asked::Count, get(xid, "/count-both")),
+        };
+        if std::env::var_os("SITES_STORY").is_some() {
+            eprintln!("{at} asks site {} {xid} {asked:?}", person.client.0);
+        }
+        person.asked.push_back((xid, asked));
+        let client = person.client;
+        self.world.send(client, &bytes);
     }
 
     /// There is a subtree that has to be at two sites.
@@ -228,6 +276,9 @@ impl Run {
     fn ask(&mut self, at: usize) {
         if self.safe.is_there && self.random.one_in(3) {
             return self.ask_safe(at);
+        }
+        if self.has_program && self.random.one_in(3) {
+            return self.ask_program(at);
         }
         let path = PATHS[self.random.below(PATHS.len())].to_owned();
         let xid = self.people[at].next_xid;
@@ -325,6 +376,12 @@ impl Run {
                 Asked::Get(path) => (path, frame.stat()),
                 Asked::Sync(path, newest) => {
                     person.seen.extend(newest.map(|newest| (path, newest)));
+                    continue;
+                }
+                Asked::Count => {
+                    let number = String::from_utf8(data(&frame)).unwrap().parse().unwrap();
+                    assert!(number != 0, "the two znodes differ");
+                    assert!(self.counted.insert(number) || !self.is_strict, "{number} is told once");
                     continue;
                 }
                 Asked::Safe(path, when) => {

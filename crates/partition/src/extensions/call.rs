@@ -1,20 +1,57 @@
 //! Requests that a program carries out in place of the service.
 
-use super::Extensions;
 use super::here::HereHost;
 use super::item::{Answer, Record, Watch};
 use super::pause::greed;
+use super::{Extensions, LackedTokens};
+use crate::counts::Proposals;
 use crate::entry::put_untaken;
 use crate::partition::Partition;
 use crate::time::Now;
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use stoa_extension::{CallError, Failure, OperationKind, Program, Reply, Request as Operation, Used};
 use stoa_timeline::Origin;
-use stoa_tree::{Caller, Refusal, Stamp, WatchMode};
+use stoa_tree::{Caller, Part, Refusal, Stamp, WatchMode};
 use stoa_wire::{CreateMode, ErrorCode, Opcode, Reader, Request, Stat, put};
+
+/// Why a request is not proposed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotProposed {
+    /// It is refused.
+    Refused(Refusal),
+    /// Programs have needed tokens of other sites for it, so it is to be asked elsewhere, or later. Never the case without
+    /// an origin, nor of the end of a session: there what programs would do with them is left out.
+    LacksTokens(LackedTokens),
+}
+
+impl NotProposed {
+    /// Who cannot ask elsewhere refuses it: the client may ask once more, and is heard where it can be.
+    #[must_use]
+    pub fn into_refusal(self) -> Refusal {
+        match self {
+            Self::Refused(refusal) => refusal,
+            Self::LacksTokens(_) => ErrorCode::OperationTimeout.into(),
+        }
+    }
+}
+
+impl<R: Into<Refusal>> From<R> for NotProposed {
+    fn from(refusal: R) -> Self {
+        Self::Refused(refusal.into())
+    }
+}
+
+/// What there was before something was prepared that may have to be taken back.
+struct Attempt {
+    part: Part,
+    start: usize,
+    zxid: i64,
+    made: Proposals,
+}
 
 /// What a request is to programs; `None` for those that no program carries out.
 fn operation<'a>(request: &Request<'a>, session: i64) -> Option<Operation<'a>> {
@@ -115,14 +152,20 @@ impl Partition {
     }
 
     /// Prepares a request and, if it is not refused, proposes the update: what a program does with it, if one
-    /// carries it out for this session, or else what the request says; and what programs do when that happens.
+    /// carries it out for this session, or else what the request says; and what programs do when that happens. Where
+    /// there are several sites the tokens of what the request itself says are held here.
+    ///
+    /// # Errors
+    /// Why nothing is proposed.
     pub fn propose(
         &mut self,
         origin: Option<Origin>,
         request: &Request<'_>,
         caller: &Caller<'_>,
         now: Now,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), NotProposed> {
+        let is_end = matches!(request, Request::CloseSession);
+        self.extensions.tokens.begin(is_end || origin.is_none());
         if self.extensions.registry.concerns(caller.session) {
             self.check_multi(caller.session, request)?;
             if let Some(done) = self.propose_operation(origin, request, caller, now) {
@@ -136,16 +179,52 @@ impl Partition {
             return Ok(());
         }
         if let Some(done) = self.propose_registration(origin, request, caller, now) {
-            return done;
+            return Ok(done?);
         }
-        let is_end = matches!(request, Request::CloseSession);
+        if !self.extensions.may_react(request) {
+            return Ok(self.propose_plain(origin, request, caller, now)?);
+        }
         let ending = if is_end { self.ending(caller.session) } else { Vec::new() };
+        let before = self.begin_attempt(now);
         let start = self.entry.len();
-        self.propose_plain(origin, request, caller, now)?;
-        if self.extensions.may_react(request) {
+        let prepared = self.propose_plain(origin, request, caller, now);
+        if prepared.is_ok() {
             self.react_to(start, origin, &ending, now);
         }
-        Ok(())
+        self.end_attempt(before)?;
+        Ok(prepared?)
+    }
+
+    /// Notes what there is before something is prepared that may have to be taken back.
+    fn begin_attempt(&mut self, now: Now) -> Option<Attempt> {
+        self.tree.own_site()?;
+        let part = self.tree.part_begin(self.next_stamp(now), Caller::REACTION);
+        Some(Attempt { part, start: self.entry.len(), zxid: self.proposed_zxid, made: self.made })
+    }
+
+    /// Takes back what was prepared since, if that has needed tokens that are not held here.
+    fn end_attempt(&mut self, before: Option<Attempt>) -> Result<(), NotProposed> {
+        let Some(Attempt { part, start, zxid, made }) = before else { return Ok(()) };
+        if !self.extensions.tokens.are_lacking() {
+            // What it holds is in the entry already.
+            self.tree.part_keep(part, &mut Vec::new());
+            return Ok(());
+        }
+        self.tree.part_undo(part);
+        self.entry.truncate(start);
+        (self.proposed_zxid, self.made) = (zxid, made);
+        Err(NotProposed::LacksTokens(self.extensions.tokens.take()))
+    }
+
+    /// The tokens that programs have needed for what was prepared last.
+    pub fn take_needed_tokens(&mut self) -> BTreeSet<String> {
+        self.extensions.tokens.take().needed
+    }
+
+    /// Whether programs may have a part in what becomes of a request: then it shows when it is prepared which tokens that
+    /// takes.
+    pub fn may_run(&self, session: i64, request: &Request<'_>) -> bool {
+        self.is_taken(session, request) || self.extensions.may_react(request)
     }
 
     /// Whether a program carries out a request of this session.
@@ -177,7 +256,7 @@ impl Partition {
         request: &Request<'_>,
         caller: &Caller<'_>,
         now: Now,
-    ) -> Option<Result<(), Refusal>> {
+    ) -> Option<Result<(), NotProposed>> {
         let operation = operation(request, caller.session)?;
         let program = self.extensions.registry.operation_for(caller.session, operation.kind, operation.path);
         let program = program.cloned()?;
@@ -192,14 +271,19 @@ impl Partition {
         operation: &Operation<'_>,
         caller: &Caller<'_>,
         now: Now,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), NotProposed> {
         self.check_pause(program.name(), caller.session, now)?;
         let (stamp, mut used) = (self.next_stamp(now), Used::default());
         let began_us = self.extensions.now_us();
         self.note_contents();
         let mut part = self.tree.part_begin(stamp, caller.session);
-        let mut host = HereHost::new(&self.extensions.home, &mut self.tree, &mut part, *caller);
+        let Extensions { home, tokens, .. } = &mut self.extensions;
+        let mut host = HereHost::new(home, tokens, &mut self.tree, &mut part, *caller);
         let called = program.operation(&mut host, operation, &mut used);
+        if self.extensions.tokens.are_lacking() {
+            // It counts where it is carried out, and what it came to with what may be old here says nothing.
+            return self.lacks_tokens(part);
+        }
         self.extensions.count_timed(program.name(), used, called.is_err(), began_us);
         self.charge(program.name(), caller.session, used, called.as_ref().err(), now);
         let reply = match called {
@@ -214,6 +298,10 @@ impl Partition {
         };
         let (err, body, watch) = self.answer(request, &reply, caller, stamp);
         let reactions = self.react(&mut part, None, now);
+        if self.extensions.tokens.are_lacking() {
+            self.extensions.pause_us = 0;
+            return self.lacks_tokens(part);
+        }
         let record = Record {
             answer: Answer::Reply { err, body: &body },
             watch,
@@ -222,6 +310,12 @@ impl Partition {
         };
         self.put_ran(origin, &record, part);
         Ok(())
+    }
+
+    /// Takes back what a call has done, as it has needed tokens that are not held here.
+    fn lacks_tokens(&mut self, part: Part) -> Result<(), NotProposed> {
+        self.tree.part_undo(part);
+        Err(NotProposed::LacksTokens(self.extensions.tokens.take()))
     }
 
     /// Refuses a call of a session that has to wait: it had asked for it before it knew.

@@ -21,11 +21,15 @@ mod item;
 mod pause;
 mod react;
 mod register;
+mod tokens;
 
+pub use call::NotProposed;
 pub use item::{Answer, Ran, Record, Watch};
 pub use register::{ProgramStep, Registration, changes_programs};
+pub use tokens::LackedTokens;
 
 use pause::Pauses;
+use tokens::NeededTokens;
 
 use crate::counts::Histogram;
 use crate::time::Stopwatch;
@@ -166,6 +170,8 @@ pub struct Extensions {
     under_way: UnderWay,
     /// What lives where, and which partition this is.
     home: Option<(Placement, u8)>,
+    /// Which tokens that takes which is being prepared.
+    tokens: NeededTokens,
     /// Some of that was applied lately.
     has_settled: bool,
     /// Why the request that is being prepared was refused, in words.
@@ -332,6 +338,11 @@ impl Extensions {
     /// The next warning for the operator.
     pub fn poll_warning(&mut self) -> Option<String> {
         self.warnings.pop_front()
+    }
+
+    /// Something is about to be prepared that nobody can ask elsewhere.
+    pub(crate) fn begin_for_here(&mut self) {
+        self.tokens.begin(true);
     }
 
     /// Why the request that was refused last was.

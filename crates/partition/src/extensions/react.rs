@@ -29,6 +29,9 @@ const BYTES_MAX: usize = 1 << 20;
 /// somebody of each znode that a large update deletes.
 const CALLS_MAX: u64 = 10;
 
+/// Why a reaction to the end of a session, or to what the server does by itself, is left out.
+const HELD_ELSEWHERE: &str = "another site holds what it reads or writes";
+
 /// Where programs are told of nothing, as they can do nothing there.
 const SYSTEM: &str = "/zookeeper/";
 
@@ -232,17 +235,28 @@ impl Partition {
         let Some(of_program) = of_program(kind) else { return 0 };
         let (mut used, began_us) = (Used::default(), self.extensions.now_us());
         let name = program.name();
-        let owner = self.extensions.owners.get(name);
-        let identities = owner.map(|owner| owner.identities.as_slice()).unwrap_or_default();
-        let caller = Caller { session: Caller::REACTION, identities };
         // Noted before, it stays noted when this one fails; else each one that fails would have all of it
         // noted anew.
         self.tree.part_note_contents(part);
         let mark = self.tree.part_mark(part);
-        let mut host = HereHost::new(&self.extensions.home, &mut self.tree, part, caller);
+        let Extensions { home, tokens, owners, .. } = &mut self.extensions;
+        let owner = owners.get(name);
+        let identities = owner.map(|owner| owner.identities.as_slice()).unwrap_or_default();
+        let caller = Caller { session: Caller::REACTION, identities };
+        let mut host = HereHost::new(home, tokens, &mut self.tree, part, caller);
         let reacted = program.event(&mut host, &Event { kind: of_program, path: &path }, &mut used);
+        if self.extensions.tokens.are_lacking() {
+            // All of the update is about to be taken back, and asked elsewhere.
+            self.tree.part_back(part, mark);
+            return used.steps;
+        }
+        let reacted = match self.extensions.tokens.forbid() {
+            true => Err(None),
+            false => reacted.map_err(Some),
+        };
         self.extensions.count_timed(name, used, reacted.is_err(), began_us);
-        let steps = self.extensions.steps_to_pay(used, reacted.as_ref().err());
+        let stopped_by = reacted.as_ref().err().and_then(Option::as_ref);
+        let steps = self.extensions.steps_to_pay(used, stopped_by);
         if steps > 0 {
             let why = format!("reacting to {path} took more than half of its steps, or was stopped");
             self.extensions.suspend(name, steps, &why, now);
@@ -260,7 +274,8 @@ impl Partition {
             }
             Err(error) => {
                 self.tree.part_back(part, mark);
-                self.extensions.warn(format!("{name} does not react to {path}: {error}"));
+                let why = error.map_or_else(|| String::from(HELD_ELSEWHERE), |error| format!("{error}"));
+                self.extensions.warn(format!("{name} does not react to {path}: {why}"));
             }
         }
         used.steps

@@ -4,6 +4,7 @@ use crate::digest;
 use crate::encoding::CreateOp;
 use crate::node::ZnodeKind;
 use crate::observer::{Observer, OpResult};
+use crate::reserved::program_of;
 use crate::sites::state::NO_SITE;
 use crate::tree::Tree;
 use crate::update::{CorruptUpdate, Op, Update};
@@ -85,6 +86,13 @@ impl Tree {
         let stat = stat_of_absent(update, data_len, session);
         observer.result(OpResult::Created { path: create.path, stat, with_stat: create.with_stat });
         Ok(true)
+    }
+
+    /// Whether a session's acknowledgement of a program has gone with its session before it goes with the program: that
+    /// is deregistered where its own token is, and the session ends at its home, so each of them may come first. What is
+    /// left is the same, since the program goes, too, with whatever its znode says of its children.
+    pub(crate) fn is_gone_acknowledgement(&self, path: &str) -> bool {
+        program_of(path).is_some() && self.lookup(path).is_none()
     }
 
     /// The end of its session has deleted what is left of such ephemerals.

@@ -56,6 +56,13 @@ impl Tree {
         }
     }
 
+    /// Whether there will be an ephemeral at a path, once everything proposed has been applied.
+    #[must_use]
+    pub fn is_ephemeral_to_be(&self, path: &str) -> bool {
+        let state = self.project(path, self.hasher.path(path));
+        state.is_some_and(|state| matches!(state.kind, ZnodeKind::Ephemeral { .. }))
+    }
+
     /// The home of a session: the site where its client is, or was last. One that is not known is being created here.
     #[must_use]
     pub fn home_of(&self, session: i64) -> SiteId {
