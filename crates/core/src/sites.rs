@@ -415,11 +415,6 @@ impl Broker {
         self.visits.contains(&ticket)
     }
 
-    /// Who was to carry it out could not.
-    pub(crate) fn was_declined(&mut self, ticket: Ticket) {
-        self.declined.insert(ticket);
-    }
-
     /// Whether a site was to carry it out and could not.
     pub(crate) fn is_declined(&self, ticket: Ticket) -> bool {
         self.declined.contains(&ticket)
@@ -467,9 +462,12 @@ impl Broker {
         self.in_hand.insert(ticket);
     }
 
-    /// What was proposed for it is applied.
-    pub(crate) fn is_settled(&mut self, ticket: Ticket) {
+    /// What was proposed for it is applied; maybe that who was to carry it out could not.
+    pub(crate) fn is_settled(&mut self, ticket: Ticket, is_declined: bool) {
         self.in_hand.remove(&ticket);
+        if is_declined {
+            self.declined.insert(ticket);
+        }
     }
 
     /// It waits for the token of what is at a path. Returns whether that has to be recalled yet.

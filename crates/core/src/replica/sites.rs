@@ -323,10 +323,8 @@ impl Replica {
             return;
         }
         if let Some(ticket) = ticket {
-            self.sites.broker.is_settled(ticket);
-            if let Outcome::Site(SiteItem::Declined) = item.outcome {
-                self.sites.broker.was_declined(ticket);
-            }
+            let is_declined = matches!(item.outcome, Outcome::Site(SiteItem::Declined));
+            self.sites.broker.is_settled(ticket, is_declined);
             self.ready_if_here(ticket);
             let has_gone_home = matches!(item.outcome, Outcome::Site(SiteItem::Visit { to, .. })
                 if to == ticket.site && to != site);

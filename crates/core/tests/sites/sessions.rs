@@ -112,6 +112,38 @@ fn who_does_not_know_the_password_gets_no_session_and_who_is_away_keeps_it() {
 }
 
 #[test]
+fn a_session_whose_home_is_away_has_not_expired() {
+    let mut world = World::new(3);
+    let (session, password) = {
+        let (_, opened) = world.open_with(2, 0, &[0; 16]);
+        (opened.session_id, opened.password.to_vec())
+    };
+    world.settle();
+    world.cut.extend([(2, HUB), (HUB, 2)]);
+    world.site(HUB).server.site_lost(2);
+    // At the hub, and at a site that asks it.
+    let clients = [HUB, 3].map(|site| {
+        let peer: SocketAddr = "127.0.0.1:4000".parse().unwrap();
+        let now = world.now;
+        let client = (site, world.site(site).server.connect(peer, now).unwrap());
+        world.send(client, &opening(session, &password));
+        client
+    });
+    world.settle();
+    (0..6).for_each(|_| world.pass(1000));
+    for client in clients {
+        assert!(world.take_bytes(client).is_empty(), "it is not told that its session has expired");
+        assert_eq!(world.site(client.0).closed.get(&client.1), Some(&CloseReason::SiteAway));
+    }
+    world.cut.clear();
+    world.connect_sites(2);
+    world.settle();
+    let (_, response) = world.come(3, session, &password);
+    assert_eq!(response.session_id, session);
+    world.check_equal();
+}
+
+#[test]
 fn who_comes_from_another_site_is_told_of_everything_that_it_watches() {
     let mut world = World::new(3);
     let at_3 = world.open(3);

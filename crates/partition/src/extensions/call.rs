@@ -165,7 +165,7 @@ impl Partition {
         now: Now,
     ) -> Result<(), NotProposed> {
         let is_end = matches!(request, Request::CloseSession);
-        self.extensions.tokens.begin(is_end || origin.is_none());
+        self.extensions.request.tokens.begin(is_end || origin.is_none());
         if self.extensions.registry.concerns(caller.session) {
             self.check_multi(caller.session, request)?;
             if let Some(done) = self.propose_operation(origin, request, caller, now) {
@@ -205,7 +205,7 @@ impl Partition {
     /// Takes back what was prepared since, if that has needed tokens that are not held here.
     fn end_attempt(&mut self, before: Option<Attempt>) -> Result<(), NotProposed> {
         let Some(Attempt { part, start, zxid, made }) = before else { return Ok(()) };
-        if !self.extensions.tokens.are_lacking() {
+        if !self.extensions.request.tokens.are_lacking() {
             // What it holds is in the entry already.
             self.tree.part_keep(part, &mut Vec::new());
             return Ok(());
@@ -213,12 +213,12 @@ impl Partition {
         self.tree.part_undo(part);
         self.entry.truncate(start);
         (self.proposed_zxid, self.made) = (zxid, made);
-        Err(NotProposed::LacksTokens(self.extensions.tokens.take()))
+        Err(NotProposed::LacksTokens(self.extensions.request.tokens.take()))
     }
 
     /// The tokens that programs have needed for what was prepared last.
     pub fn take_needed_tokens(&mut self) -> BTreeSet<String> {
-        self.extensions.tokens.take().needed
+        self.extensions.request.tokens.take().needed
     }
 
     /// Whether programs may have a part in what becomes of a request: then it shows when it is prepared which tokens that
@@ -277,10 +277,10 @@ impl Partition {
         let began_us = self.extensions.now_us();
         self.note_contents();
         let mut part = self.tree.part_begin(stamp, caller.session);
-        let Extensions { home, tokens, .. } = &mut self.extensions;
-        let mut host = HereHost::new(home, tokens, &mut self.tree, &mut part, *caller);
+        let Extensions { home, request: state, .. } = &mut self.extensions;
+        let mut host = HereHost::new(home, &mut state.tokens, &mut self.tree, &mut part, *caller);
         let called = program.operation(&mut host, operation, &mut used);
-        if self.extensions.tokens.are_lacking() {
+        if self.extensions.request.tokens.are_lacking() {
             // It counts where it is carried out, and what it came to with what may be old here says nothing.
             return self.lacks_tokens(part);
         }
@@ -292,14 +292,14 @@ impl Partition {
                 self.tree.part_undo(part);
                 let text = format!("{}: {error}", program.name());
                 self.extensions.warn(format!("a call of {text}"));
-                self.extensions.failure = Some(text);
+                self.extensions.request.failure = Some(text);
                 return Err(error.code().into());
             }
         };
         let (err, body, watch) = self.answer(request, &reply, caller, stamp);
         let reactions = self.react(&mut part, None, now);
-        if self.extensions.tokens.are_lacking() {
-            self.extensions.pause_us = 0;
+        if self.extensions.request.tokens.are_lacking() {
+            self.extensions.request.pause_us = 0;
             return self.lacks_tokens(part);
         }
         let record = Record {
@@ -315,7 +315,7 @@ impl Partition {
     /// Takes back what a call has done, as it has needed tokens that are not held here.
     fn lacks_tokens(&mut self, part: Part) -> Result<(), NotProposed> {
         self.tree.part_undo(part);
-        Err(NotProposed::LacksTokens(self.extensions.tokens.take()))
+        Err(NotProposed::LacksTokens(self.extensions.request.tokens.take()))
     }
 
     /// Refuses a call of a session that has to wait: it had asked for it before it knew.
@@ -332,7 +332,7 @@ impl Partition {
              limit, so the session has to wait, for {} ms from now",
             pause_us.div_ceil(1000)
         );
-        self.extensions.failure = Some(text);
+        self.extensions.request.failure = Some(text);
         Err(ErrorCode::ThrottledOp.into())
     }
 
@@ -340,8 +340,8 @@ impl Partition {
     fn charge(&mut self, program: &str, session: i64, used: Used, error: Option<&CallError>, now: Now) {
         let extensions = &mut self.extensions;
         let steps = extensions.steps_to_pay(used, error);
-        extensions.pause_us = extensions.pauses.charge(session, steps, now.mono_us);
-        if extensions.pause_us > 0
+        extensions.request.pause_us = extensions.pauses.charge(session, steps, now.mono_us);
+        if extensions.request.pause_us > 0
             && let Some(stats) = extensions.stats.get_mut(program)
         {
             stats.pauses += 1;

@@ -155,6 +155,17 @@ impl UnderWay {
     }
 }
 
+/// What there is to say of a request.
+#[derive(Debug, Default)]
+struct OfRequest {
+    /// Why it was refused, in words.
+    failure: Option<String>,
+    /// How long who asks has to wait for what it has taken, microseconds.
+    pause_us: u32,
+    /// Which tokens programs have needed for it.
+    tokens: NeededTokens,
+}
+
 /// What a server knows of programs.
 #[derive(Default)]
 pub struct Extensions {
@@ -170,18 +181,14 @@ pub struct Extensions {
     under_way: UnderWay,
     /// What lives where, and which partition this is.
     home: Option<(Placement, u8)>,
-    /// Which tokens that takes which is being prepared.
-    tokens: NeededTokens,
     /// Some of that was applied lately.
     has_settled: bool,
-    /// Why the request that is being prepared was refused, in words.
-    failure: Option<String>,
+    /// What there is to say of the request that is being prepared.
+    request: OfRequest,
     /// Sessions that have to wait.
     pauses: Pauses<i64>,
     /// Programs that react to nothing.
     suspended: Pauses<Box<str>>,
-    /// How long who asks has to wait for what the request that is being prepared has taken, microseconds.
-    pause_us: u32,
     warnings: VecDeque<String>,
 }
 
@@ -342,19 +349,19 @@ impl Extensions {
 
     /// Something is about to be prepared that nobody can ask elsewhere.
     pub(crate) fn begin_for_here(&mut self) {
-        self.tokens.begin(true);
+        self.request.tokens.begin(true);
     }
 
     /// Why the request that was refused last was.
     #[inline]
     pub fn take_failure(&mut self) -> Option<String> {
-        self.failure.take()
+        self.request.failure.take()
     }
 
     /// How long who asks has to wait for what its request has taken, microseconds.
     #[inline]
     pub fn take_pause(&mut self) -> u32 {
-        core::mem::take(&mut self.pause_us)
+        core::mem::take(&mut self.request.pause_us)
     }
 
     /// What the stopwatch shows.

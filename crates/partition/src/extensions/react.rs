@@ -239,18 +239,18 @@ impl Partition {
         // noted anew.
         self.tree.part_note_contents(part);
         let mark = self.tree.part_mark(part);
-        let Extensions { home, tokens, owners, .. } = &mut self.extensions;
+        let Extensions { home, request, owners, .. } = &mut self.extensions;
         let owner = owners.get(name);
         let identities = owner.map(|owner| owner.identities.as_slice()).unwrap_or_default();
         let caller = Caller { session: Caller::REACTION, identities };
-        let mut host = HereHost::new(home, tokens, &mut self.tree, part, caller);
+        let mut host = HereHost::new(home, &mut request.tokens, &mut self.tree, part, caller);
         let reacted = program.event(&mut host, &Event { kind: of_program, path: &path }, &mut used);
-        if self.extensions.tokens.are_lacking() {
+        if self.extensions.request.tokens.are_lacking() {
             // All of the update is about to be taken back, and asked elsewhere.
             self.tree.part_back(part, mark);
             return used.steps;
         }
-        let reacted = match self.extensions.tokens.forbid() {
+        let reacted = match self.extensions.request.tokens.forbid() {
             true => Err(None),
             false => reacted.map_err(Some),
         };

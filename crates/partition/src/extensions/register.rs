@@ -448,7 +448,7 @@ impl Partition {
 
     fn note_why(&mut self, path: &str, Why(code, text): Why) -> ErrorCode {
         if !text.is_empty() {
-            self.extensions.failure = Some(format!("{path}: {text}"));
+            self.extensions.request.failure = Some(format!("{path}: {text}"));
         }
         code
     }
