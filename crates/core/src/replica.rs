@@ -21,6 +21,7 @@ mod plan;
 mod programs;
 mod read;
 mod read_only;
+mod read_tokens;
 mod reaper;
 mod reign;
 mod remote_client;

@@ -8,8 +8,8 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Bound;
-use stoa_sites::{Policy, Rules, SITES_MAX, Settings, Site, Sites, is_at_or_below};
-use stoa_tree::{SiteId, Ticket};
+use stoa_sites::{Kind, Policy, Rules, SITES_MAX, Settings, Site, Sites, is_at_or_below};
+use stoa_tree::{SiteId, SiteSet, Ticket};
 
 /// How far away a site is taken to be that nobody has measured yet: most pairs of data centres lie around this.
 const UNMEASURED_US: u32 = 50_000;
@@ -71,7 +71,27 @@ pub(crate) struct TokenPolicy {
     arrived: BTreeSet<String>,
     look_at_us: u64,
     looked_at: String,
+    /// Znodes of which other sites have read what is newest by way of the hub, and nobody has written them since.
+    reads: BTreeMap<String, ReadRun>,
 }
+
+/// Reads of a znode with no write in between.
+#[derive(Debug, Default)]
+struct ReadRun {
+    sites: SiteSet,
+    count: u32,
+    /// Whether the token was had from another site for them.
+    has_moved: bool,
+    /// How often read tokens were in the way of a write, or the token was.
+    regrets: u32,
+}
+
+/// So many znodes are remembered that were read so; of more, all are forgotten.
+const READS_MAX: usize = 1 << 12;
+/// With the default policy it takes so many reads before sites get read tokens, and twice as many for each time that these
+/// were in the way of a write, up to so many times; and twice as many before another site has to give up the token for it.
+const READS_LEAST: u32 = 2;
+const REGRETS_MAX: u32 = 6;
 
 impl TokenPolicy {
     /// This server leads: it decides from now on, if that is at the hub.
@@ -180,6 +200,7 @@ impl TokenPolicy {
     pub(crate) fn used(&mut self, path: &str, by: SiteId, now_us: u64) {
         let Some(policy) = &mut self.policy else { return };
         policy.used(path, Site(by), 1);
+        self.is_written(path, false);
         if let Some(top) = stoa_sites::upward(path).find(|top| self.away.contains_key(*top))
             && let Some(away) = self.away.get_mut(top).filter(|away| away.at == by)
         {
@@ -211,6 +232,42 @@ impl TokenPolicy {
             _ => String::new(),
         };
         Some(next)
+    }
+
+    // ---- read tokens ----
+
+    /// A site has read what is newest of a znode by way of the hub. Returns which sites have done so while nobody has
+    /// written it, if they are worth read tokens; where `is_away` also that it is had from another site.
+    pub(crate) fn is_read(&mut self, path: &str, by: SiteId, is_away: bool) -> Option<SiteSet> {
+        let policy = self.policy.as_ref()?;
+        let least = match policy.kind() {
+            Kind::Hub => return None,
+            Kind::Consecutive(count) => u32::from(count),
+            Kind::Expected => READS_LEAST,
+        };
+        // What the operator says of a token is said of all of it.
+        if policy.told(path).is_some() {
+            return None;
+        }
+        if self.reads.len() >= READS_MAX && !self.reads.contains_key(path) {
+            self.reads.clear();
+        }
+        let run = self.reads.entry(path.into()).or_default();
+        run.sites = run.sites.with(by);
+        run.count = run.count.saturating_add(1);
+        let least = least << (run.regrets + u32::from(is_away));
+        run.has_moved |= is_away && run.count >= least;
+        (run.count >= least).then_some(run.sites)
+    }
+
+    /// A znode is written; maybe read tokens were in the way of that.
+    pub(crate) fn is_written(&mut self, path: &str, in_the_way: bool) {
+        if self.reads.is_empty() {
+            return;
+        }
+        let Some(run) = self.reads.get_mut(path).filter(|run| run.count > 0) else { return };
+        let regrets = (run.regrets + u32::from(in_the_way || run.has_moved)).min(REGRETS_MAX);
+        *run = ReadRun { regrets, ..ReadRun::default() };
     }
 
     // ---- tokens that pass through the hub ----

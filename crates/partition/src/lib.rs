@@ -25,8 +25,8 @@ pub use asked::{After, Asked, IDENTITIES_MAX};
 pub use counts::{Histogram, Proposals, Sizes};
 pub use entry::{Item, Items, Outcome, Part, Seen, part_places};
 pub use extensions::{
-    Answer, Extensions, FAILURE_PATH, LackedTokens, NotProposed, ProgramLimits, ProgramStats, ProgramStep,
-    Ran, Record, Registration, Watch, changes_programs, is_of_programs,
+    Answer, Extensions, FAILURE_PATH, NotProposed, ProgramLimits, ProgramStats, ProgramStep, Ran, Record,
+    Registration, Watch, changes_programs, is_of_programs,
 };
 pub use partition::Partition;
 pub use restore::{GoesOn, Recovered, Restore};

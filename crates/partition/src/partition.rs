@@ -3,7 +3,7 @@
 use crate::asked::Asked;
 use crate::counts::Proposals;
 use crate::entry::{begin_part, begin_update, put_elsewhere, put_failure, put_refusal, put_seen, put_step};
-use crate::extensions::{Extensions, LackedTokens, NotProposed, ProgramLimits};
+use crate::extensions::{Extensions, NotProposed, ProgramLimits};
 use crate::outstanding::Outstanding;
 use crate::step::{STEPS_MAX, end_of, step_of};
 use crate::time::{Now, Stopwatch};
@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_placement::{FIRST, site_zxid_after, zxid_after};
 use stoa_timeline::{EntryId, Origin};
-use stoa_tree::{Caller, Contact, Part, Refusal, SiteId, Stamp, TokenRefusal, Tree, Watches};
+use stoa_tree::{Caller, Contact, LackedTokens, Part, Refusal, SiteId, Stamp, TokenRefusal, Tree, Watches};
 use stoa_wire::Timestamp;
 use stoa_wire::{ErrorCode, PASSWORD_LEN, Reader, Request};
 

@@ -545,6 +545,22 @@ impl Partition {
         self.site_update(now, |tree, stamp, entry| tree.prepare_token(path, holder, stamp, entry))
     }
 
+    /// Gives read tokens of a znode to sites, see [`stoa_tree::Tree::prepare_read_tokens`].
+    ///
+    /// # Errors
+    /// Why they are not given.
+    pub fn propose_read_tokens(&mut self, path: &str, to: SiteSet, now: Now) -> Result<(), TokenRefusal> {
+        self.site_update(now, |tree, stamp, entry| tree.prepare_read_tokens(path, to, stamp, entry))
+    }
+
+    /// Returns this site's read token of a znode, see [`stoa_tree::Tree::prepare_read_return`].
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn propose_read_return(&mut self, path: &str, now: Now) -> Result<(), TokenRefusal> {
+        self.site_update(now, |tree, stamp, entry| tree.prepare_read_return(path, stamp, entry))
+    }
+
     /// A reign begins, or goes on without some sites, see [`stoa_tree::Tree::prepare_reign`]. Without some of them its
     /// zxid is larger than any that those have told their clients.
     ///

@@ -77,6 +77,12 @@ impl Policy {
         &self.rules
     }
 
+    /// How it decides.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.settings.kind
+    }
+
     /// Where the operator says that the token of a place is, if that is said.
     #[must_use]
     pub fn told(&self, path: &str) -> Option<Site> {

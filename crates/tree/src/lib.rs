@@ -68,8 +68,8 @@ pub use records::LoadError;
 pub use reserved::{CONFIG_PATH, PROGRAMS};
 pub use session::{Contact, SessionInfo, is_same_password};
 pub use sites::{
-    CarriedOut, Claim, SITE_MAX, SiteId, SiteSet, SiteStanding, Streams, Ticket, TokenRefusal, Waiting,
-    site_of_zxid, tokens_of,
+    CarriedOut, Claim, LackedTokens, SITE_MAX, SiteId, SiteSet, SiteStanding, Streams, Ticket, TokenRefusal,
+    Waiting, site_of_zxid, tokens_of,
 };
 pub use tree::Tree;
 pub use update::{CorruptUpdate, Update, Updates};

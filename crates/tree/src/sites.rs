@@ -35,6 +35,7 @@
 //! | `ops` | kinds of updates, preparing and applying them |
 //! | `import` | applying what another site has prepared |
 //! | `join` | the state becomes the hub's |
+//! | `read_tokens` | who reads what is newest without asking |
 //! | `reign` | which site is the hub, and which are given up |
 //! | `ended` | sessions that have ended |
 //! | `late` | znodes that were changed with zxids that clients had seen already |
@@ -49,6 +50,7 @@ mod late;
 mod marks;
 mod ops;
 mod outstanding;
+mod read_tokens;
 mod reign;
 mod snapshot;
 mod state;
@@ -64,4 +66,4 @@ pub(crate) use snapshot::write_home;
 pub(crate) use state::Sites;
 pub use state::{SITE_MAX, SiteId, SiteSet, site_of_zxid};
 pub use streams::{CarriedOut, SiteStanding, Streams, Ticket, Waiting};
-pub use tokens::tokens_of;
+pub use tokens::{LackedTokens, tokens_of};

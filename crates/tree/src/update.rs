@@ -16,7 +16,7 @@ use crate::encoding::{CreateOp, DataLen, Decoder, OpAcl, Reason, put_len, put_nu
 use crate::partitions::PartitionOp;
 use crate::prepare::parent_of;
 use crate::session::Contact;
-use crate::sites::{SiteId, SiteOp};
+use crate::sites::SiteOp;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -268,11 +268,11 @@ impl<'a> Update<'a> {
         is_of_one || read.is_err()
     }
 
-    /// Calls `each` with each token that it gives: of which znode, and to whom.
-    pub fn for_each_token(&self, mut each: impl FnMut(&str, SiteId)) {
+    /// Calls `each` with each znode whose token it gives to somebody, or whose read token it returns.
+    pub fn for_each_token(&self, mut each: impl FnMut(&str)) {
         let read = self.for_each_op(|op| {
-            if let Op::Site(SiteOp::Token { path, holder }) = op {
-                each(path, holder);
+            if let Op::Site(SiteOp::Token { path, .. } | SiteOp::ReturnRead { path, .. }) = op {
+                each(path);
             }
             Ok(())
         });

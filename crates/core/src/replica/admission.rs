@@ -12,10 +12,10 @@ use alloc::collections::BTreeSet;
 use alloc::string::String;
 use bytes::Bytes;
 use stoa_front::ConnectionId;
-use stoa_partition::{Asked, LackedTokens};
+use stoa_partition::Asked;
 use stoa_placement::MoveRefusal;
 use stoa_timeline::Origin;
-use stoa_tree::{Caller, Contact, Refusal};
+use stoa_tree::{Caller, Contact, LackedTokens, Refusal};
 use stoa_wire::{ErrorCode, Opcode, Reader, Request};
 
 /// What becomes of a request at the leader.

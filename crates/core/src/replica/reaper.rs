@@ -23,6 +23,7 @@ impl Replica {
         for path in due {
             let request = Request::DeleteContainer { path: &path };
             if !self.applied.partition.tree().holds_tokens(&request) || self.is_between_reigns() {
+                self.recall_reads_of(&request);
                 continue;
             }
             if self.concerns_others(0, &request) {

@@ -101,6 +101,7 @@ impl Replica {
         }
         let plan = ticket.and_then(|ticket| self.sites.policy.take_plan(ticket)).unwrap_or_default();
         let tree = self.applied.partition.tree();
+        needs.for_each(tree, &mut |path| self.sites.policy.is_written(path, false));
         let (Some(own), Some(policy)) = (tree.own_site(), self.sites.policy.get()) else { return };
         let (at_ms, mut moves) = (self.now.mono_us / 1000, plan.moves);
         needs.for_each(tree, &mut |path| {
@@ -190,7 +191,7 @@ impl Replica {
 
     /// Whether tokens can be given to a site: there may never have been such a one, and one that has not joined yet would
     /// not hear of what it is asked to do with them.
-    fn may_hold(&self, site: SiteId) -> bool {
+    pub(super) fn may_hold(&self, site: SiteId) -> bool {
         let has_joined = self.sites.outgoing.get(&site).is_some_and(|outgoing| outgoing.is_open);
         let tree = self.applied.partition.tree();
         !tree.is_lost(site) && (has_joined || tree.streams().imported(site) > 0)
@@ -208,7 +209,7 @@ impl Replica {
     }
 
     /// The token of what is at a path, if anything is, goes to a site, wherever it is.
-    fn bring(&mut self, path: &str, to: SiteId) {
+    pub(super) fn bring(&mut self, path: &str, to: SiteId) {
         let tree = self.applied.partition.tree();
         let may_go = is_movable(path) && tree.get(path).is_some_and(|it| it.stat().ephemeral_owner == 0);
         match tree.holder_to_be(path).filter(|_| may_go) {

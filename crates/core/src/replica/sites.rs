@@ -15,12 +15,12 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_front::{CloseReason, ConnectionId};
 use stoa_partition::{
-    Asked, Item, Items, LackedTokens, Now, Outcome, SiteItem, is_heeded, note_in_streams, note_joining,
-    ticket_of,
+    Asked, Item, Items, Now, Outcome, SiteItem, is_heeded, note_in_streams, note_joining, ticket_of,
 };
 use stoa_timeline::{Lead, Origin};
 use stoa_tree::{
-    Caller, CarriedOut, Options, SiteId, SiteStanding, Ticket, TokenRefusal, Tree, Update, Waiting,
+    Caller, CarriedOut, LackedTokens, Options, SiteId, SiteStanding, Ticket, TokenRefusal, Tree, Update,
+    Waiting,
 };
 use stoa_wire::{Acl, AclList, Create, CreateMode, ErrorCode, Opcode, READ_ACL, Reader, Request};
 
@@ -46,7 +46,7 @@ pub(super) enum Destination {
 /// the very site that asks, after an earlier request of it, while this one was on its way. To have them back would cost
 /// that site a round trip for each request that it had under way, and never end while it goes on asking.
 fn visited_at_once(only_waits: bool, lacked: &LackedTokens, asks: SiteId) -> Option<SiteId> {
-    let LackedTokens { needed, missing } = lacked;
+    let LackedTokens { needed, missing, .. } = lacked;
     if only_waits {
         return missing.first().map(|(_, holder)| *holder);
     }
@@ -351,7 +351,7 @@ impl Replica {
         }
         let SiteLinks { broker, policy, .. } = &mut self.sites;
         match item.outcome {
-            Outcome::Update(update) => update.for_each_token(|path, _| {
+            Outcome::Update(update) => update.for_each_token(|path| {
                 broker.wake(path);
                 policy.arrives(path);
             }),
@@ -504,7 +504,7 @@ impl Replica {
             return;
         }
         let mut lacked = if is_call { LackedTokens::default() } else { self.lacked_by(&decoded) };
-        if lacked.missing.is_empty() && is_first {
+        if lacked.is_none() && is_first {
             match self.carry_out_ticket(ticket, origin, &decoded, is_call) {
                 Ok(()) => return,
                 Err(by_programs) => lacked = by_programs,
@@ -512,9 +512,9 @@ impl Replica {
         }
         if own == hub
             && is_first
-            && let Some((_, away)) = lacked.missing.iter().find(|(_, holder)| !self.sites.is_open(*holder))
+            && let Some(away) = self.away_of(own, &lacked)
         {
-            return self.sites.broker.awaits(ticket, *away, self.now.mono_us);
+            return self.sites.broker.awaits(ticket, away, self.now.mono_us);
         }
         // What a program needs may be another matter where it is carried out: then it comes back once, and no more.
         let may_visit = !self.sites.broker.is_declined(ticket) || !self.has_programs_in(&decoded);
@@ -524,9 +524,15 @@ impl Replica {
             // Only the site that keeps its order may carry out what follows it.
             return;
         }
+        if own == hub && !lacked.read.is_empty() {
+            return self.recall_read_tokens(ticket, &lacked.read);
+        }
         if own == hub
             && let Some(to) = visited
         {
+            if only_waits {
+                self.was_read(&lacked.needed, ticket.site);
+            }
             self.sites.broker.take_in_hand(ticket);
             self.sites.counts.visits += 1;
             self.applied.partition.propose_site_item(origin, &SiteItem::Visit { to, session, asked: &bytes });
@@ -561,15 +567,9 @@ impl Replica {
     /// The tokens that are not held here of those that what is asked needs by itself. What cannot be read needs none: it is
     /// refused where it is prepared.
     fn lacked_by(&self, asked: &Asked<'_>) -> LackedTokens {
-        let Some(request) = request_of(asked) else { return LackedTokens::default() };
-        let tree = self.applied.partition.tree();
-        let (missing, mut needed) = (tree.missing_tokens(&request), BTreeSet::new());
-        if !missing.is_empty() {
-            tree.tokens_of(&request, &mut |path| {
-                needed.insert(String::from(path));
-            });
-        }
-        LackedTokens { needed, missing }
+        request_of(asked)
+            .map(|request| self.applied.partition.tree().lacked_tokens(&request))
+            .unwrap_or_default()
     }
 
     /// Carries out a request whose own tokens are held here, unless programs need others for it.
@@ -586,7 +586,14 @@ impl Replica {
             lacked
         })?;
         self.sites.broker.take_in_hand(ticket);
-        if let Some(request) = request_of(asked).filter(|_| is_call || !only_waits(asked)) {
+        let Some(request) = request_of(asked) else { return Ok(()) };
+        if !is_call && only_waits(asked) {
+            let mut read = BTreeSet::new();
+            stoa_tree::tokens_of(&request, &mut |path| {
+                read.insert(String::from(path));
+            });
+            self.was_read(&read, ticket.site);
+        } else {
             let request = Some(&request).filter(|_| !is_call);
             self.accessed(&Needs { request, tokens: &of_programs }, ticket.site, Some(ticket));
         }
@@ -697,7 +704,7 @@ impl Replica {
         lacked: &LackedTokens,
         may_visit: bool,
     ) {
-        let LackedTokens { needed, missing } = lacked;
+        let LackedTokens { needed, missing, .. } = lacked;
         let tree = self.applied.partition.tree();
         let stays = |path: &str| tree.get(path).is_some_and(|znode| znode.stat().ephemeral_owner != 0);
         let homes: BTreeSet<SiteId> =
@@ -773,7 +780,7 @@ impl Replica {
 
     /// Gives all tokens that a request needs and that are held here to a site. False if one of them has to stay.
     fn send_along(&mut self, lacked: &LackedTokens, to: SiteId) -> bool {
-        let LackedTokens { needed, missing } = lacked;
+        let LackedTokens { needed, missing, .. } = lacked;
         let here = needed.iter().filter(|path| !missing.iter().any(|(missing, _)| missing == *path));
         // What is not there yet is held with what is above it.
         here.into_iter().all(|path| self.hand_token(path, to))
@@ -785,6 +792,12 @@ impl Replica {
         let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
         let recalled: Vec<String> = tree.streams().recalled().map(String::from).collect();
         for path in recalled {
+            let is_read = self.applied.partition.tree().readers(&path).any(|reader| reader == own);
+            if is_read {
+                // It may be on its way already.
+                let _ = self.applied.partition.propose_read_return(&path, self.now);
+                continue;
+            }
             let is_here = |tree: &Tree| tree.holder_to_be(&path) == Some(own);
             if is_here(self.applied.partition.tree()) && self.hand_token(&path, hub) {
                 continue;

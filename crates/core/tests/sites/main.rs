@@ -10,6 +10,7 @@ mod lease;
 mod policy;
 mod programs;
 mod random;
+mod read_tokens;
 mod reign;
 mod sessions;
 mod status;

@@ -658,12 +658,12 @@ impl Run {
         }
         let path = PATHS[self.random.below(PATHS.len())];
         // Who is the hub and follows another one prepares nothing any more.
-        let holds = |site: &&Site| {
+        let is_there = |site: &Site| {
             let tree = site.server.tree();
             let is_frozen = tree.streams().claim().is_some() && tree.hub() == Some(site.id);
-            let is_one = !self.world.dead.contains(&site.id) && site.server.has_joined() && !is_frozen;
-            is_one && tree.holder_to_be(path) == Some(site.id)
+            !self.world.dead.contains(&site.id) && site.server.has_joined() && !is_frozen
         };
+        let holds = |site: &&Site| is_there(site) && site.server.tree().holder_to_be(path) == Some(site.id);
         let holders: Vec<_> = self.world.sites.iter().filter(holds).map(|site| site.id).collect();
         let seen = |site: &Site| {
             let tree = site.server.tree();
@@ -678,6 +678,15 @@ impl Run {
                 tree.streams().claim(),
             )
         };
+        // Who has a read token, and is not about to return it, reads what is newest; so nobody writes.
+        let reads = |site: &&Site| is_there(site) && site.server.tree().may_read_newest(path);
+        let readers: Vec<_> = self.world.sites.iter().filter(reads).map(|site| site.id).collect();
+        let writer = holders.first().filter(|site| self.world.tree(**site).may_write(path));
+        assert!(
+            writer.is_none_or(|writer| readers.iter().all(|reader| reader == writer)) || !self.is_strict,
+            "{path} is written by {writer:?} and read by {readers:?}: {:?}",
+            self.world.sites.iter().map(seen).collect::<Vec<_>>()
+        );
         assert!(
             holders.len() <= 1,
             "{path} is held by {holders:?}: {:?}",

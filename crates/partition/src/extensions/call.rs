@@ -1,9 +1,9 @@
 //! Requests that a program carries out in place of the service.
 
+use super::Extensions;
 use super::here::HereHost;
 use super::item::{Answer, Record, Watch};
 use super::pause::greed;
-use super::{Extensions, LackedTokens};
 use crate::counts::Proposals;
 use crate::entry::put_untaken;
 use crate::partition::Partition;
@@ -15,7 +15,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use stoa_extension::{CallError, Failure, OperationKind, Program, Reply, Request as Operation, Used};
 use stoa_timeline::Origin;
-use stoa_tree::{Caller, Part, Refusal, Stamp, WatchMode};
+use stoa_tree::{Caller, LackedTokens, Part, Refusal, Stamp, WatchMode};
 use stoa_wire::{CreateMode, ErrorCode, Opcode, Reader, Request, Stat, put};
 
 /// Why a request is not proposed.

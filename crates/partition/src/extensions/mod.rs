@@ -26,7 +26,6 @@ mod tokens;
 pub use call::NotProposed;
 pub use item::{Answer, Ran, Record, Watch};
 pub use register::{ProgramStep, Registration, changes_programs};
-pub use tokens::LackedTokens;
 
 use pause::Pauses;
 use tokens::NeededTokens;

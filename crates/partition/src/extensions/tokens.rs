@@ -8,17 +8,7 @@
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
-use stoa_tree::{SiteId, Tree};
-
-/// A request was not prepared, as programs need tokens for it that are not held here.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LackedTokens {
-    /// The znodes whose tokens they have needed.
-    pub needed: BTreeSet<String>,
-    /// Those that other sites hold, and who.
-    pub missing: Vec<(String, SiteId)>,
-}
+use stoa_tree::{LackedTokens, Tree};
 
 /// What programs have needed for the request that is being prepared.
 #[derive(Debug, Default)]
@@ -36,14 +26,14 @@ impl NeededTokens {
         *self = Self { is_for_here, ..Self::default() };
     }
 
-    /// A program reads or writes what has this znode's token.
+    /// A program writes what has this znode's token.
     pub(super) fn need(&mut self, tree: &Tree, path: &str) {
-        if let Some(own) = tree.own_site()
-            && !self.made.contains(path)
-            && self.tokens.needed.insert(String::from(path))
-        {
-            let holder = tree.holder_to_be(path).filter(|holder| *holder != own);
-            self.tokens.missing.extend(holder.map(|holder| (String::from(path), holder)));
+        self.need_one(tree, path, false);
+    }
+
+    fn need_one(&mut self, tree: &Tree, path: &str, only_reads: bool) {
+        if !self.made.contains(path) {
+            self.tokens.need(tree, path, only_reads);
         }
     }
 
@@ -63,7 +53,7 @@ impl NeededTokens {
     /// A program reads a znode.
     pub(super) fn need_to_read(&mut self, tree: &Tree, path: &str) {
         if tree.own_site().is_some() && !tree.is_ephemeral_to_be(path) {
-            self.need(tree, path);
+            self.need_one(tree, path, true);
         }
     }
 
@@ -80,12 +70,12 @@ impl NeededTokens {
 
     /// Whether the request is to be asked elsewhere.
     pub(super) fn are_lacking(&self) -> bool {
-        !self.is_for_here && !self.tokens.missing.is_empty()
+        !self.is_for_here && !self.tokens.is_none()
     }
 
     /// Whether what a program was about to do is not to be done. It is asked once for each.
     pub(super) fn forbid(&mut self) -> bool {
-        self.is_for_here && !core::mem::take(&mut self.tokens.missing).is_empty()
+        self.is_for_here && !core::mem::take(&mut self.tokens).is_none()
     }
 
     pub(super) fn take(&mut self) -> LackedTokens {

@@ -56,6 +56,45 @@ impl Tree {
         }
     }
 
+    /// Whether a site may read what is newest of a znode without asking, once everything proposed has been applied.
+    pub(super) fn reads_to_be(&self, path: &str, site: SiteId) -> bool {
+        let applied = || self.sites.read_tokens.given(path, site).is_some();
+        self.overlay.tokens.reads(path, site).unwrap_or_else(applied)
+    }
+
+    /// Whether any site may, so that nobody may write it.
+    pub(super) fn is_read_to_be(&self, path: &str) -> bool {
+        if self.sites.read_tokens.is_empty() && self.overlay.tokens.is_empty() {
+            return false;
+        }
+        self.readers_to_be(path).next().is_some()
+    }
+
+    pub(super) fn readers_to_be(&self, path: &str) -> impl Iterator<Item = SiteId> {
+        let tokens = &self.overlay.tokens;
+        let applied = self.sites.read_tokens.of(path).into_iter().flatten().map(|(site, _)| *site);
+        let applied = applied.filter(move |site| tokens.reads(path, *site).is_none());
+        applied.chain(tokens.readers(path).filter(|(_, has)| *has).map(|(site, _)| site))
+    }
+
+    /// The sites that read what is newest of a znode without asking; nobody writes it before they have returned that.
+    pub fn readers(&self, path: &str) -> impl Iterator<Item = SiteId> {
+        self.sites.read_tokens.of(path).into_iter().flatten().map(|(site, _)| *site)
+    }
+
+    /// Whether what needs a znode's token may be prepared here, once everything proposed has been applied.
+    #[must_use]
+    pub fn may_write(&self, path: &str) -> bool {
+        self.own_site().is_none_or(|own| self.holder_to_be(path) == Some(own) && !self.is_read_to_be(path))
+    }
+
+    /// Whether what is newest of a znode can be read here, once everything proposed has been applied.
+    #[must_use]
+    pub fn may_read_newest(&self, path: &str) -> bool {
+        let reads = |own| self.holder_to_be(path) == Some(own) || self.reads_to_be(path, own);
+        self.own_site().is_none_or(reads)
+    }
+
     /// Whether there will be an ephemeral at a path, once everything proposed has been applied.
     #[must_use]
     pub fn is_ephemeral_to_be(&self, path: &str) -> bool {

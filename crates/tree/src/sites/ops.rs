@@ -19,6 +19,11 @@ const TOKEN: u8 = 41;
 const HOME: u8 = 42;
 const REIGN: u8 = 43;
 const RETURN: u8 = 44;
+const GIVE_READ: u8 = 45;
+const RETURN_READ: u8 = 46;
+
+/// So many znodes can have read tokens.
+const READ_TOKENS_MAX: usize = 4096;
 
 /// One change that a tree of a single site does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +39,10 @@ pub(crate) enum SiteOp<'a> {
     Reign { reign: u64, hub: SiteId, lost: SiteSet },
     /// A site that was given up is to be one again.
     Return { site: SiteId },
+    /// These sites have read tokens of a znode, too: see [`crate::sites::read_tokens`].
+    GiveRead { path: &'a str, to: SiteSet },
+    /// The site that says so has none any more of those up to one that an update had given.
+    ReturnRead { path: &'a str, given: i64 },
 }
 
 /// Why a token is not given away.
@@ -81,6 +90,14 @@ impl<'a> SiteOp<'a> {
                 out.extend_from_slice(&lost.bits().to_le_bytes());
             }
             Self::Return { site } => out.extend_from_slice(&[RETURN, site]),
+            Self::GiveRead { path, to } => {
+                put_path(out, GIVE_READ, path);
+                out.extend_from_slice(&to.bits().to_le_bytes());
+            }
+            Self::ReturnRead { path, given } => {
+                put_path(out, RETURN_READ, path);
+                out.extend_from_slice(&given.to_le_bytes());
+            }
         }
     }
 
@@ -104,6 +121,14 @@ impl<'a> SiteOp<'a> {
                 Ok(Self::Reign { reign, hub, lost })
             })),
             RETURN => Some(site(decoder).map(|site| Self::Return { site })),
+            GIVE_READ => Some(
+                decoder
+                    .path()
+                    .and_then(|path| Ok(Self::GiveRead { path, to: SiteSet::from_bits(bits(decoder)?) })),
+            ),
+            RETURN_READ => {
+                Some(decoder.path().and_then(|path| Ok(Self::ReturnRead { path, given: decoder.i64()? })))
+            }
             _ => None,
         }
     }
@@ -131,6 +156,10 @@ impl fmt::Display for SiteOp<'_> {
                 write!(f, "reign {reign} hub={hub} lost={:?}", lost.iter().collect::<Vec<_>>())
             }
             Self::Return { site } => write!(f, "return site={site}"),
+            Self::GiveRead { path, to } => {
+                write!(f, "read tokens {path:?} to={:?}", to.iter().collect::<Vec<_>>())
+            }
+            Self::ReturnRead { path, given } => write!(f, "return read token {path:?} given={given:#x}"),
         }
     }
 }
@@ -176,7 +205,7 @@ impl Tree {
         if matches!(state.kind, ZnodeKind::Ephemeral { .. }) {
             return Err(TokenRefusal::Ephemeral);
         }
-        if self.holder_to_be(path) != Some(own) {
+        if self.holder_to_be(path) != Some(own) || self.is_read_to_be(path) {
             return Err(TokenRefusal::NotHeld);
         }
         let start = update::begin(batch, stamp.zxid, stamp.time_ms, 0);
@@ -185,6 +214,59 @@ impl Tree {
         SiteOp::Token { path, holder: said }.encode(batch);
         update::end(batch, start);
         self.overlay.tokens.touch(stamp.zxid, path, holder);
+        Ok(())
+    }
+
+    /// Makes an update that gives read tokens of a znode to sites, appended to `batch`. At the hub, while it holds the
+    /// znode's token; from now on nobody writes what needs that.
+    ///
+    /// # Errors
+    /// Why it does not; nothing was appended then. `NoSite` also when there are as many as there may be.
+    pub fn prepare_read_tokens(
+        &mut self,
+        path: &str,
+        to: SiteSet,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), TokenRefusal> {
+        let own = self.own_site().filter(|own| *own == self.sites.hub && !to.is_empty());
+        let own = own.ok_or(TokenRefusal::NoSite)?;
+        let has_room = self.is_read_to_be(path) || self.sites.read_tokens.len() < READ_TOKENS_MAX;
+        if !has_room {
+            return Err(TokenRefusal::NoSite);
+        }
+        let state = self.project(path, self.hasher.path(path)).ok_or(TokenRefusal::NoZnode)?;
+        if matches!(state.kind, ZnodeKind::Ephemeral { .. }) {
+            return Err(TokenRefusal::Ephemeral);
+        }
+        if self.holder_to_be(path) != Some(own) {
+            return Err(TokenRefusal::NotHeld);
+        }
+        let start = update::begin(batch, stamp.zxid, stamp.time_ms, 0);
+        SiteOp::GiveRead { path, to }.encode(batch);
+        update::end(batch, start);
+        to.iter().for_each(|site| self.overlay.tokens.touch_read(stamp.zxid, path, site, true));
+        Ok(())
+    }
+
+    /// Makes an update that returns this site's read token of a znode, appended to `batch`. From now on it asks who holds
+    /// the znode's token.
+    ///
+    /// # Errors
+    /// When there is none; nothing was appended then.
+    pub fn prepare_read_return(
+        &mut self,
+        path: &str,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), TokenRefusal> {
+        let own = self.own_site().ok_or(TokenRefusal::NoSite)?;
+        let given = self.sites.read_tokens.given(path, own);
+        let given = given.filter(|_| self.reads_to_be(path, own)).ok_or(TokenRefusal::NotHeld)?;
+        let start = update::begin(batch, stamp.zxid, stamp.time_ms, 0);
+        SiteOp::ReturnRead { path, given }.encode(batch);
+        update::end(batch, start);
+        self.overlay.tokens.touch_read(stamp.zxid, path, own, false);
         Ok(())
     }
 
@@ -223,6 +305,15 @@ impl Tree {
             SiteOp::Token { path, holder } => self.apply_token(update, path, holder),
             SiteOp::Reign { reign, hub, lost } => self.apply_reign(update, (reign, hub), lost),
             SiteOp::Return { site } => self.apply_return(update, site),
+            SiteOp::GiveRead { path, to } => self.apply_read_tokens(update, path, to),
+            SiteOp::ReturnRead { path, given } => {
+                let by = self.sites.maker_of(update.zxid);
+                self.sites.read_tokens.take(path, by, given);
+                if by == self.sites.own {
+                    self.sites.streams.recall_is_done(path);
+                }
+                Ok(())
+            }
             SiteOp::Home { site, life } => {
                 let site = if life == self.times_lost(site) { site } else { self.sites.hub };
                 let gone = self.sessions.change(update.session, |session| {
@@ -243,6 +334,22 @@ impl Tree {
         }
         (self.sites.own, self.sites.hub) = (site, hub);
         self.sites.reign = self.sites.reign.max(1);
+    }
+
+    fn apply_read_tokens(
+        &mut self,
+        update: &Update<'_>,
+        path: &str,
+        to: SiteSet,
+    ) -> Result<(), CorruptUpdate> {
+        self.expect_at(path, update)?;
+        if !self.sites.are_there() {
+            return Err(update.corrupt("it gives a token that there is none of"));
+        }
+        for site in to.iter().filter(|site| !self.sites.is_lost(*site)).collect::<Vec<_>>() {
+            self.sites.read_tokens.give(path, site, update.zxid);
+        }
+        Ok(())
     }
 
     fn apply_token(&mut self, update: &Update<'_>, path: &str, holder: SiteId) -> Result<(), CorruptUpdate> {

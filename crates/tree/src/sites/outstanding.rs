@@ -11,11 +11,13 @@ pub(crate) struct OutstandingTokens {
     touches: VecDeque<(i64, String)>,
     /// Where sessions will be at home, and by which update.
     homes: BTreeMap<i64, (SiteId, i64)>,
+    /// Who will have read tokens, or none any more, of which znode, and by which update.
+    reads: BTreeMap<String, BTreeMap<SiteId, (bool, i64)>>,
 }
 
 impl OutstandingTokens {
     pub(crate) fn is_empty(&self) -> bool {
-        self.touches.is_empty() && self.homes.is_empty()
+        self.touches.is_empty() && self.homes.is_empty() && self.reads.is_empty()
     }
 
     /// Where a session will be at home, if an outstanding update says.
@@ -26,6 +28,21 @@ impl OutstandingTokens {
     /// The update `zxid` makes a site the home of a session.
     pub(super) fn touch_home(&mut self, zxid: i64, session: i64, site: SiteId) {
         self.homes.insert(session, (site, zxid));
+    }
+
+    /// Whether a site will have a read token of a znode, if an outstanding update says.
+    pub(super) fn reads(&self, path: &str, site: SiteId) -> Option<bool> {
+        self.reads.get(path)?.get(&site).map(|(has, _)| *has)
+    }
+
+    /// The sites of which outstanding updates say so.
+    pub(super) fn readers(&self, path: &str) -> impl Iterator<Item = (SiteId, bool)> {
+        self.reads.get(path).into_iter().flatten().map(|(site, (has, _))| (*site, *has))
+    }
+
+    /// The update `zxid` gives a site a read token of a znode, or returns it.
+    pub(super) fn touch_read(&mut self, zxid: i64, path: &str, site: SiteId, has: bool) {
+        self.reads.entry(path.into()).or_default().insert(site, (has, zxid));
     }
 
     /// What the znode at a path will be marked with, if an outstanding update says.
@@ -46,6 +63,12 @@ impl OutstandingTokens {
             if self.by_path.get(&path).is_some_and(|(_, last)| *last == touched) {
                 self.by_path.remove(&path);
             }
+        }
+        if !self.reads.is_empty() {
+            self.reads.retain(|_, sites| {
+                sites.retain(|_, (_, last)| *last > zxid);
+                !sites.is_empty()
+            });
         }
         if !self.homes.is_empty() {
             self.homes.retain(|_, (_, last)| *last > zxid);

@@ -182,6 +182,7 @@ impl Tree {
         if !lost.is_empty() {
             self.sites.late.give_up(update.zxid);
         }
+        self.sites.read_tokens.give_up(lost);
         for site in lost.iter() {
             let loss = self.sites.losses.entry(site).or_default();
             (loss.times, loss.is_away) = (loss.times + 1, true);

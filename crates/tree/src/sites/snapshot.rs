@@ -21,6 +21,7 @@ mod tag {
     pub(super) const LOSS: u8 = 17;
     pub(super) const SEEN: u8 = 18;
     pub(super) const CLAIM: u8 = 19;
+    pub(super) const READ_TOKEN: u8 = 20;
 }
 
 /// Writes the home of a session, if there are sites.
@@ -65,6 +66,12 @@ impl Tree {
             block.push(tag::ENDED);
             block.extend_from_slice(&session.to_le_bytes());
             block.extend_from_slice(&zxid.to_le_bytes());
+        }
+        for (path, site, given) in self.sites.read_tokens.iter() {
+            let block = walk.block();
+            block.extend_from_slice(&[tag::READ_TOKEN, site]);
+            block.extend_from_slice(&given.to_le_bytes());
+            put_bytes(block, path.as_bytes());
         }
         self.write_reign(walk);
         self.write_streams(walk);
@@ -144,6 +151,7 @@ impl Loader {
             tag::LOSS => Some(self.read_loss(reader)),
             tag::SEEN => Some(self.read_seen(reader)),
             tag::CLAIM => Some(self.read_claim(reader)),
+            tag::READ_TOKEN => Some(self.read_read_token(reader)),
             _ => None,
         }
     }
@@ -234,6 +242,14 @@ impl Loader {
             return Err(LoadError::Malformed("a request waits twice, or before there were sites"));
         }
         sites.streams.wait(sites.own, Waiting { ticket, server, session, by, asked });
+        Ok(())
+    }
+
+    fn read_read_token(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
+        let (site, given) = (site(reader)?, zxid(reader)?);
+        let path = core::str::from_utf8(reader.bytes()?);
+        let path = path.map_err(|_| LoadError::Malformed("a path that has a read token is not UTF-8"))?;
+        self.tree.sites.read_tokens.give(path, site, given);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use crate::load::Loader;
 use crate::sites::ended::Ended;
 use crate::sites::late::Late;
+use crate::sites::read_tokens::ReadTokens;
 use crate::sites::reign::Loss;
 use crate::sites::streams::Streams;
 use alloc::boxed::Box;
@@ -103,6 +104,7 @@ pub(crate) struct Sites {
     pub(super) since_zxid: i64,
     pub(crate) ended: Ended,
     pub(crate) late: Late,
+    pub(super) read_tokens: ReadTokens,
     pub(super) streams: Streams,
     /// What has come of the hub's state that is to be this site's: see [`crate::sites::join`].
     pub(super) joining: Option<Box<Loader>>,

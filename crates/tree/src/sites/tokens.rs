@@ -4,6 +4,7 @@ use crate::prepare::parent_of;
 use crate::reserved::{CONFIG_PATH, program_of};
 use crate::sites::state::SiteId;
 use crate::tree::Tree;
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 use stoa_wire::{Create, Request};
@@ -77,28 +78,78 @@ impl Tree {
         }
     }
 
-    /// Which tokens a write needs that are not held here, once everything proposed has been applied, and who holds
-    /// them, as far as is known here. Empty where it may be prepared.
+    /// Which tokens a request needs that are not here, once everything proposed has been applied, as far as is known
+    /// here. None is missing where it may be prepared.
     #[must_use]
-    pub fn missing_tokens(&self, request: &Request<'_>) -> Vec<(String, SiteId)> {
-        let mut missing = Vec::new();
-        let Some(own) = self.own_site() else { return missing };
-        self.tokens_of(request, &mut |path| {
-            if let Some(holder) = self.holder_to_be(path).filter(|holder| *holder != own)
-                && !missing.iter().any(|(known, _)| known == path)
-            {
-                missing.push((String::from(path), holder));
-            }
-        });
-        missing
+    pub fn lacked_tokens(&self, request: &Request<'_>) -> LackedTokens {
+        let mut lacked = LackedTokens::default();
+        let only_reads = only_reads(request);
+        if self.own_site().is_some() && !self.holds_tokens(request) {
+            self.tokens_of(request, &mut |path| lacked.need(self, path, only_reads));
+        }
+        lacked
     }
 
-    /// Whether all tokens that a write needs are held here.
+    /// Whether all tokens that a request needs are here.
     #[must_use]
     pub fn holds_tokens(&self, request: &Request<'_>) -> bool {
-        let Some(own) = self.own_site() else { return true };
-        let mut holds = true;
-        self.tokens_of(request, &mut |path| holds = holds && self.holder_to_be(path) == Some(own));
+        if self.own_site().is_none() {
+            return true;
+        }
+        let (mut holds, only_reads) = (true, only_reads(request));
+        self.tokens_of(request, &mut |path| {
+            holds = holds && if only_reads { self.may_read_newest(path) } else { self.may_write(path) };
+        });
         holds
+    }
+}
+
+/// Whether a request changes nothing, so that a read token does for it.
+fn only_reads(request: &Request<'_>) -> bool {
+    matches!(
+        request,
+        Request::Sync { .. }
+            | Request::GetData { .. }
+            | Request::Exists { .. }
+            | Request::GetAcl { .. }
+            | Request::GetChildren { .. }
+            | Request::GetChildren2 { .. }
+    )
+}
+
+/// The tokens of a request that is not prepared, as some of them are not here.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LackedTokens {
+    /// The znodes whose tokens it needs.
+    pub needed: BTreeSet<String>,
+    /// Those that other sites hold, and who.
+    pub missing: Vec<(String, SiteId)>,
+    /// At the hub: those of which sites have read tokens, and who. They are to be returned first.
+    pub read: Vec<(String, SiteId)>,
+}
+
+impl LackedTokens {
+    /// Whether all are here.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.missing.is_empty() && self.read.is_empty()
+    }
+
+    /// The token of a znode is needed, maybe only to read what is newest.
+    pub fn need(&mut self, tree: &Tree, path: &str, only_reads: bool) {
+        let Some(own) = tree.own_site() else { return };
+        if !self.needed.insert(String::from(path)) || only_reads && tree.may_read_newest(path) {
+            return;
+        }
+        let is_read = !only_reads && tree.is_read_to_be(path);
+        match (tree.holder_to_be(path), tree.hub()) {
+            (_, Some(hub)) if is_read && own == hub => {
+                self.read.extend(tree.readers_to_be(path).map(|reader| (String::from(path), reader)));
+            }
+            // Who has it with something above asks the hub all the same.
+            (_, Some(hub)) if is_read => self.missing.push((String::from(path), hub)),
+            (Some(holder), _) if holder != own => self.missing.push((String::from(path), holder)),
+            _ => {}
+        }
     }
 }
