@@ -199,9 +199,11 @@ impl Replica {
     pub(crate) fn opening_refused(&mut self, id: ConnectionId, refusal: Refusal) {
         let phase = self.clients.connections.get(id).map(|connection| &connection.phase);
         let Some(&Phase::Opening { timeout_ms, .. }) = phase else { return };
-        if refusal != Refusal::Error(ErrorCode::BadArguments) {
-            self.send_expired(id);
-            return;
+        match refusal {
+            Refusal::Error(ErrorCode::BadArguments) => {}
+            // The site where it is at home is away: nobody here can say that it has ended.
+            Refusal::Error(ErrorCode::OperationTimeout) => return self.close(id, CloseReason::SiteAway),
+            _ => return self.send_expired(id),
         }
         let session = self.sessions.live.new_id(self.applied.partition.tree().own_site());
         let password = self.sessions.live.new_password(session);
