@@ -38,10 +38,10 @@ fn sites_live_through_other_hubs_and_losses() {
 /// Others take the hub's place by themselves.
 #[test]
 fn sites_live_through_hubs_that_are_away() {
-    let lived = (1..=15).map(|seed| live(seed, Some("automatic"), None));
+    let lived = (1..=9).map(|seed| live(seed, Some("automatic"), None));
     let total = lived.fold(SitesOutcome::default(), |sum, outcome| sum + outcome);
     let SitesOutcome { absences, reigns, losses, returns, .. } = total;
-    assert!(absences > 75 && reigns > 10 && losses > 5 && returns == losses, "{total}");
+    assert!(absences > 30 && reigns > 5 && losses > 5 && returns == losses, "{total}");
 }
 
 #[test]
