@@ -9,7 +9,8 @@
 //! from when that was proposed, or applied, whatever was later there.
 //!
 //! Of a site that is new to the list a site that is cut off knows nothing, and may follow without it: of two sites in
-//! three that is no majority yet. So one comes at a time, and the next one when others have had the time to know it.
+//! three that is no majority yet. So one comes at a time, and the next one when others have had the time to know it. A hub
+//! without the lease takes nobody in: those that do not hear it would never know.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -22,7 +23,8 @@ const ASK_US: u64 = 2_000_000;
 /// Of fewer sites none is a majority without the hub.
 const SITES_LEAST: usize = 3;
 
-/// What a server knows of the lease. None of it is replicated; a server that starts takes its site for bound.
+/// What a server knows of the lease. None of it is replicated; a server that starts, or takes over the state of another
+/// one, takes its site for bound.
 #[derive(Debug)]
 pub(crate) struct Lease {
     /// The sites, and when that was last another set. None before it was looked.
@@ -136,6 +138,11 @@ impl Lease {
         self.promised_in = self.promised_in.max(reign);
     }
 
+    /// This server has the state of another one. What this site has promised may stand in what it has not applied itself.
+    pub(crate) fn state_replaced(&mut self, now_us: u64) {
+        self.bound_until_us = self.bound_until_us.max(now_us + LEASE_US);
+    }
+
     /// Until when this site takes no part in giving the hub up.
     pub(crate) fn bound_until_us(&self) -> u64 {
         self.bound_until_us
@@ -222,6 +229,19 @@ mod tests {
         // An earlier one takes nothing back.
         lease.bind(2, 50 * LEASE_US);
         assert!(!lease.is_free(101 * LEASE_US - 1) && lease.is_of(3));
+    }
+
+    #[test]
+    fn who_has_taken_over_a_state_may_have_promised() {
+        let mut lease = Lease::new(0);
+        lease.bind(1, LEASE_US);
+        assert!(lease.is_free(2 * LEASE_US));
+        lease.state_replaced(2 * LEASE_US);
+        assert!(!lease.is_free(3 * LEASE_US - 1) && lease.is_free(3 * LEASE_US));
+        // Whoever has promised later is bound for longer.
+        lease.bind(1, 3 * LEASE_US);
+        lease.state_replaced(2 * LEASE_US);
+        assert!(!lease.is_free(4 * LEASE_US - 1));
     }
 
     #[test]

@@ -53,6 +53,7 @@ mod sites;
 mod snapshot;
 mod stats;
 mod status;
+mod succession;
 mod thread_front;
 
 pub use backlog::{Backlog, BacklogWanted, BadBacklog};
@@ -89,3 +90,4 @@ pub use stoa_timeline::{
 };
 pub use stoa_tree::{Claim, SITE_MAX, SiteId, SiteSet, SiteStanding, TokenRefusal};
 pub use stoa_wire::Timestamp;
+pub use succession::{Succession, SuccessionStep, hub_is_back};

@@ -24,6 +24,11 @@ impl Clock {
         }
     }
 
+    /// It goes faster by so much, and does not start far from the other ones.
+    pub(crate) fn goes(&mut self, fast_ppm: u64, offset_us: u64) {
+        (self.offset_us, self.fast_ppm, self.wall_offset_ms) = (offset_us, fast_ppm, 0);
+    }
+
     pub(crate) fn now(&self, world_us: u64) -> Now {
         let mono_us = self.offset_us + world_us + world_us * self.fast_ppm / 1_000_000;
         Now { mono_us, wall_ms: EPOCH_MS + (world_us / 1000) as i64 + self.wall_offset_ms }

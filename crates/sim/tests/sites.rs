@@ -35,9 +35,18 @@ fn sites_live_through_other_hubs_and_losses() {
     assert!(lost.losses > 20 && lost.returns == lost.losses && lost.reigns > 15, "{lost}");
 }
 
+/// Others take the hub's place by themselves.
+#[test]
+fn sites_live_through_hubs_that_are_away() {
+    let lived = (1..=9).map(|seed| live(seed, Some("automatic"), None));
+    let total = lived.fold(SitesOutcome::default(), |sum, outcome| sum + outcome);
+    let SitesOutcome { absences, reigns, losses, returns, .. } = total;
+    assert!(absences > 30 && reigns > 5 && losses > 5 && returns == losses, "{total}");
+}
+
 #[test]
 fn a_run_of_sites_follows_from_its_seed() {
-    for (kind, servers) in [("default", 1), ("default", 3), ("losses", 3)] {
+    for (kind, servers) in [("default", 1), ("default", 3), ("losses", 3), ("automatic", 1)] {
         let run = || live(7, Some(kind), Some(servers));
         assert_eq!(run(), run());
     }

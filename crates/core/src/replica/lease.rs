@@ -107,12 +107,13 @@ impl Replica {
         self.sites.lease.is_missed_since(self.now.mono_us.saturating_sub(WAIT_US))
     }
 
-    /// Whether there may be one site more now. Where others may take the hub's place sites come one at a time.
+    /// Whether there may be one site more now. Where others may take the hub's place sites come one at a time, and only
+    /// while the hub has the lease: those that do not hear it would know nothing of them.
     #[must_use]
     pub fn may_add_site(&self) -> bool {
         !self.may_be_replaced()
             || !Lease::are_enough(self.members())
-            || self.sites.lease.may_grow(self.now.mono_us)
+            || self.sites.lease.may_grow(self.now.mono_us) && self.holds_lease()
     }
 
     // ---- at other sites ----

@@ -235,6 +235,7 @@ impl Replica {
     /// The state is another server's, at a position.
     pub(super) fn site_state_replaced(&mut self, position: u64) {
         self.sites.kept.restart(position);
+        self.sites.lease.state_replaced(self.now.mono_us);
         self.sites.settled.clear();
         self.sites.forwarded.clear();
     }

@@ -154,6 +154,31 @@ fn two_sites_leave_it_to_an_operator() {
     world.ask_here(again, &create(1, "/a", CreateMode::Persistent)).unwrap().stat();
 }
 
+/// With sites that come back one after the other a hub that the others do not hear would have a majority of which those
+/// know nothing.
+#[test]
+fn a_hub_without_a_lease_takes_nobody_in() {
+    let mut world = World::automatic(5);
+    for site in [4, 5] {
+        world.lose(site);
+        world.settle();
+    }
+    for other in [2, 3] {
+        world.cut.extend([(HUB, other), (other, HUB)]);
+    }
+    world.pass_in_turns(25_000);
+    assert!(!world.site_at(HUB).may_add_site());
+    for site in [4, 5] {
+        world.come_back(site, false);
+        world.settle();
+        world.pass_in_turns(25_000);
+        assert!(world.tree(HUB).is_lost(site) && !world.site_at(site).has_joined());
+    }
+    assert!(!world.site_at(HUB).acts_as_hub());
+    assert_eq!(world.site_at(2).may_take_place(world.now), Some(set_of(&[3])));
+    assert!(world.site_at(3).misses_hub(world.now));
+}
+
 /// Sites whose lines break and are mended while time passes, with nobody who gives any order.
 struct Run {
     random: Random,

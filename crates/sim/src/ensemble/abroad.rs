@@ -24,8 +24,8 @@ pub(crate) struct Reading {
 /// What a server hears of other sites.
 #[derive(Debug, Clone)]
 pub(crate) enum FromAbroad {
-    /// There are sites from now on, and this is the hub.
-    Begin(SiteId),
+    /// There are sites from now on, this is the hub, and so many stand in the list.
+    Begin(SiteId, usize),
     Connected(SiteId),
     Lost(SiteId),
     Message(SiteId, Bytes),
@@ -44,6 +44,8 @@ pub(crate) enum FromAbroad {
         lost: SiteSet,
         others: SiteSet,
     },
+    /// This site is to take the place of the hub, which nobody hears.
+    TakePlace,
     /// An operator has a site given up.
     Lose(SiteId),
     /// An operator has this site, which was given up, take the hub's state.
@@ -75,6 +77,12 @@ pub(crate) struct Envoy {
     pub(crate) is_elected: bool,
 }
 
+/// The list of so many sites.
+fn list_of(count: usize) -> String {
+    let lines = (1..=count).map(|site| format!("site.{site}=site-{site};host-{site}:2889\n"));
+    lines.collect()
+}
+
 /// So many entries that were read from the log come at a time.
 const READ_AT_A_TIME: usize = 3;
 
@@ -88,7 +96,7 @@ impl Process {
     ) -> Result<(), String> {
         let core = &mut self.thread(0).core;
         match heard {
-            FromAbroad::Begin(hub) => _ = core.begin_sites(hub, "the sites", now),
+            FromAbroad::Begin(hub, count) => _ = core.begin_sites(hub, &list_of(count), now),
             FromAbroad::Connected(site) => core.site_connected(site, now),
             FromAbroad::Lost(site) => core.site_lost(site),
             FromAbroad::Message(from, message) => {
@@ -101,6 +109,7 @@ impl Process {
             FromAbroad::Follow(claim) => core.follow_site(claim, now),
             // Who is refused is asked once more, or another one is.
             FromAbroad::Promote { lost, others } => _ = core.claim_reign(lost, others, now),
+            FromAbroad::TakePlace => _ = core.take_place(now),
             FromAbroad::Lose(site) => _ = core.lose_site(site, now),
             FromAbroad::Discard => _ = core.discard_site(now),
             FromAbroad::Read(mut reading) => match reading.chunks.pop_front() {
@@ -206,6 +215,33 @@ impl World {
             Envoy { server, life, term: status.term, leads: core.leads(), is_elected }
         };
         self.running().map(of).collect()
+    }
+
+    /// What the clock of a server shows at a moment.
+    pub(crate) fn clock_of(&self, server: u8, world_us: u64) -> Option<Now> {
+        Some(self.machines.get(&server)?.clock.now(world_us))
+    }
+
+    /// Clocks go at different speeds, up to so many millionths faster than others, and none shows what another one does.
+    pub(crate) fn clocks_differ(&mut self, most_ppm: u64, offset_us: u64) {
+        for machine in self.machines.values_mut() {
+            let fast_ppm = match self.rng.below(3) {
+                0 => 0,
+                1 => most_ppm,
+                _ => self.rng.below(most_ppm),
+            };
+            machine.clock.goes(fast_ppm, self.rng.below(offset_us));
+        }
+    }
+
+    /// Whether a server stands still.
+    pub(crate) fn is_paused(&self, server: u8) -> bool {
+        self.machines.get(&server).is_some_and(|machine| machine.paused_until_us > self.now_us)
+    }
+
+    /// The server that has had a turn in the last step, if one has.
+    pub(crate) fn just_turned(&self) -> Option<u8> {
+        self.turned
     }
 
     /// A server that runs.

@@ -217,6 +217,8 @@ pub struct World {
     pub(super) links: Links,
     spoke: BTreeMap<i64, u64>,
     pub(super) troubled_until_us: u64,
+    /// The server that has had a turn in the last step.
+    pub(super) turned: Option<u8>,
     pub(super) healing: bool,
     pub(super) counts: Outcome,
     /// What may be moved from partition to partition.
@@ -277,6 +279,7 @@ impl World {
             links: Links::default(),
             spoke: BTreeMap::new(),
             troubled_until_us: 0,
+            turned: None,
             healing: false,
             counts: Outcome::default(),
             disks_lie: false,
@@ -386,6 +389,7 @@ impl World {
             return Err(Failure::Liveness(format!("the end is not reached after {EVENTS_MAX} events")));
         }
         self.now_us = self.now_us.max(at);
+        self.turned = None;
         self.handle(event)
     }
 
@@ -443,6 +447,7 @@ impl World {
                 let thread = self.process_mut(id).map(|process| process.thread(of));
                 if thread.and_then(|it| it.turn_at.take_if(|at| *at == now_us)).is_some() {
                     self.turn(id, of)?;
+                    self.turned = Some(id);
                 }
             }
             Happening::Word(id, life, from, to) => self.word_arrives(id, life, (from, to)),

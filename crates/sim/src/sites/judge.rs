@@ -10,6 +10,8 @@ use stoa_tree::Tree;
 
 /// By then everybody has an answer, microseconds after the end of all trouble.
 const PATIENCE_US: u64 = 60_000_000;
+/// The same of who was given up, where others take the hub's place: one comes back at a time.
+const RETURN_US: u64 = 180_000_000;
 /// By then nothing is on its way any more.
 const QUIET_US: u64 = 30_000_000;
 /// Sessions that nobody speaks for end by then, wherever they are at home.
@@ -32,6 +34,9 @@ impl SiteRun {
 
     /// Looks at what a step at a site has led to.
     pub(super) fn look(&mut self, at: usize) -> Result<(), Failure> {
+        if self.plan.is_automatic() {
+            self.look_at_reigns(at)?;
+        }
         for _ in 0..LOOKED_AT {
             let path = &self.paths[self.rng.index(self.paths.len())];
             self.one_holder(path)?;
@@ -134,7 +139,8 @@ impl SiteRun {
             Some(client) => Err(client.borrow().waits_for()),
             None => Ok(()),
         };
-        if self.plan.is_operated() && !self.until(PATIENCE_US, Self::is_in_order)? {
+        let returns_us = if self.plan.is_automatic() { RETURN_US } else { PATIENCE_US };
+        if self.plan.is_operated() && !self.until(returns_us, Self::is_in_order)? {
             return Ok(false);
         }
         Ok(self.until(PATIENCE_US, are_done)?

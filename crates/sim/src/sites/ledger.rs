@@ -62,6 +62,8 @@ pub(super) struct Ledger {
     /// The site whose clients speak or are spoken to.
     at: usize,
     losses: Vec<Loss>,
+    /// Sites in whose place another one is the hub, and what the clocks showed when that began, milliseconds.
+    overthrown: BTreeMap<usize, i64>,
     /// Sites to which clients do not go, as those are given up.
     pub(super) shunned: BTreeSet<usize>,
     /// Sessions of which clients were told that they have expired, and that was not looked at yet.
@@ -112,6 +114,11 @@ impl Ledger {
         self.forget_lost();
     }
 
+    /// Another site has begun to be the hub in the place of this one.
+    pub(super) fn is_overthrown(&mut self, at: usize, wall_ms: i64) {
+        self.overthrown.insert(at, wall_ms);
+    }
+
     /// What is lost is known no more.
     fn forget_lost(&mut self) {
         let losses = &self.losses;
@@ -141,6 +148,7 @@ impl Ledger {
 
     /// Nobody is served any more with what the site had, the last of which was that zxid.
     pub(super) fn is_over(&mut self, at: usize, site: SiteId, upto: i64) {
+        self.overthrown.remove(&at);
         let split = self.splits.remove(&at).unwrap_or_default();
         let told = split.versions.values().flat_map(BTreeMap::values).map(|told| told.mzxid);
         let last = told.filter(|zxid| site_of_zxid(*zxid) == site).max().unwrap_or(0);
@@ -173,6 +181,16 @@ impl Ledger {
     /// A write is acknowledged.
     pub(super) fn written(&mut self, path: &str, stat: &Stat, data: &[u8]) -> Checked {
         self.writes += 1;
+        // What it had prepared before may be answered later: it may have stood still meanwhile.
+        let is_own = usize::from(site_of_zxid(stat.mzxid)) == self.at + 1;
+        if let Some(wall_ms) =
+            self.overthrown.get(&self.at).filter(|wall_ms| is_own && stat.mtime > **wall_ms)
+        {
+            return wrong(format!(
+                "{path} of {stat:?} is acknowledged at site {}, and was prepared after another one was the hub, at {wall_ms}",
+                self.at + 1
+            ));
+        }
         let written = self.book_mut().written.entry(path.to_owned()).or_default();
         written.insert(stat.mzxid, stat.version);
         self.seen(path, stat, data)

@@ -5,13 +5,16 @@ use super::lines::End;
 use super::meeting::{at_of, site_of};
 use super::{Passage, SiteRun};
 use crate::ensemble::FromAbroad;
-use stoa_core::{Claim, Greeting, SiteAnswer, SiteId, SiteSet, answer_site, believed_hub, knows_later_hub};
+use stoa_core::{
+    Claim, Greeting, SiteAnswer, SiteId, SiteSet, Succession, SuccessionStep, answer_site, believed_hub,
+    hub_is_back, knows_later_hub,
+};
 
 /// How often a site asks another one who the hub is, microseconds.
 const LOOK_US: u64 = 2_000_000;
 
 /// What a leader keeps of other sites besides what is replicated.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Mind {
     /// The hub of a later reign than is known here, as another site says.
     pub(super) believed: (u64, SiteId),
@@ -19,20 +22,24 @@ pub(super) struct Mind {
     looked_at: SiteId,
     to_look_at: SiteSet,
     looks_at_us: u64,
+    /// Who misses the hub, where one is to take its place.
+    succession: Succession,
 }
 
 /// What a leader is told that asks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hearsay {
+    from: SiteId,
     hub: SiteId,
     reign: u64,
     answer: SiteAnswer,
     claim: Option<Claim>,
+    misses_hub: bool,
 }
 
 impl SiteRun {
     pub(super) fn mind(&self, at: usize, end: End) -> Mind {
-        self.minds.get(&(at, end.server, end.life)).copied().unwrap_or_default()
+        self.minds.get(&(at, end.server, end.life)).cloned().unwrap_or_default()
     }
 
     fn mind_mut(&mut self, at: usize, end: End) -> &mut Mind {
@@ -82,7 +89,10 @@ impl SiteRun {
         let (Some(shard), site) = (self.worlds[at].shard(end.server), site_of(asks.0)) else { return };
         let tree = shard.tree();
         let (hub, reign, claim) = (tree.hub().unwrap_or_default(), tree.reign(), tree.streams().claim());
-        let told = Hearsay { hub, reign, answer: answer_site(shard, site, greeting), claim };
+        let now = self.worlds[at].clock_of(end.server, self.now_us);
+        let misses_hub = now.is_some_and(|now| shard.misses_hub(now));
+        let (from, answer) = (site_of(at), answer_site(shard, site, greeting));
+        let told = Hearsay { from, hub, reign, answer, claim, misses_hub };
         if knows_later_hub(shard, greeting) {
             self.is_to_look_at(at, end, SiteSet::of(site));
         }
@@ -94,8 +104,11 @@ impl SiteRun {
 
     /// What it was told has come.
     pub(super) fn learn(&mut self, (at, end): (usize, End), told: Hearsay) {
-        if !self.still_leads(at, end) {
+        if !self.still_leads(at, end) || self.stands_still(at, end.server) {
             return;
+        }
+        if self.plan.is_automatic() {
+            self.hears_of_the_hub((at, end), told);
         }
         let Some(shard) = self.worlds[at].shard(end.server) else { return };
         let believed = believed_hub(shard, self.mind(at, end).believed, (told.reign, told.hub));
@@ -104,6 +117,36 @@ impl SiteRun {
         let given_up = is_given_up.then_some(FromAbroad::GivenUp);
         for heard in given_up.into_iter().chain(told.claim.map(FromAbroad::Follow)) {
             self.worlds[at].comes_from_abroad(self.now_us, (end.server, end.life), heard);
+        }
+    }
+
+    /// What the server does in `sites/succession.rs`: who is to take the place of a hub that is away asks the others, and
+    /// claims it when all of them miss it, too.
+    pub(super) fn tend_succession(&mut self, at: usize, end: End) {
+        let Some(now) = self.worlds[at].clock_of(end.server, self.now_us) else { return };
+        let mind = self.minds.entry((at, end.server, end.life)).or_default();
+        let Some(shard) = self.worlds[at].shard(end.server) else { return };
+        match mind.succession.step(shard, now) {
+            SuccessionStep::Nothing => {}
+            SuccessionStep::Ask(others) => self.is_to_look_at(at, end, others),
+            SuccessionStep::TakePlace(others) => {
+                self.counts.claims += 1;
+                let whom = (end.server, end.life);
+                self.worlds[at].comes_from_abroad(self.now_us, whom, FromAbroad::TakePlace);
+                self.is_to_look_at(at, end, others);
+            }
+        }
+    }
+
+    /// Another site has said whether it misses the hub, or is that and is there again.
+    fn hears_of_the_hub(&mut self, (at, end): (usize, End), told: Hearsay) {
+        let Some(now) = self.worlds[at].clock_of(end.server, self.now_us) else { return };
+        self.mind_mut(at, end).succession.heard(told.from, told.misses_hub, now);
+        let Some(shard) = self.worlds[at].shard(end.server) else { return };
+        if let Some(others) = hub_is_back(shard, told.from, told.hub) {
+            let order = FromAbroad::Promote { lost: SiteSet::default(), others };
+            self.worlds[at].comes_from_abroad(self.now_us, (end.server, end.life), order);
+            self.is_to_look_at(at, end, others);
         }
     }
 }

@@ -14,7 +14,7 @@ const RETRY_US: u64 = 200_000;
 /// How long the way to the other site varies, microseconds.
 const JITTER_US: u64 = 1000;
 /// A line that is cut for so long is taken for broken, microseconds.
-const SILENCE_US: u64 = 2_500_000;
+pub(super) const SILENCE_US: u64 = 2_500_000;
 /// How long it may take until a state that has come is a site's, microseconds.
 const JOIN_PATIENCE_US: u64 = 3_000_000;
 const JOIN_LOOK_US: u64 = 10_000;
@@ -41,14 +41,23 @@ impl SiteRun {
             }
             for envoy in self.leaders(at) {
                 let end = End { server: envoy.server, life: envoy.life, term: envoy.term };
+                if self.stands_still(at, end.server) {
+                    continue;
+                }
                 self.connect(at, end);
                 if self.plan.is_operated() {
                     self.look_around(at, end);
+                }
+                if self.plan.is_automatic() {
+                    self.tend_succession(at, end);
                 }
             }
         }
         if self.plan.is_operated() {
             self.operate()?;
+        }
+        if self.plan.is_automatic() {
+            self.somebody_is_the_hub()?;
         }
         self.after(TEND_US, Passage::Tend);
         Ok(())
@@ -76,7 +85,7 @@ impl SiteRun {
             let begun = self.begun.insert((envoy.server, envoy.life), envoy.term);
             if is_none && begun != Some(envoy.term) && self.founds() {
                 let whom = (envoy.server, envoy.life);
-                self.after(1, Passage::Hear(HUB_AT, whom, FromAbroad::Begin(HUB)));
+                self.after(1, Passage::Hear(HUB_AT, whom, FromAbroad::Begin(HUB, self.plan.listed())));
             }
         }
     }
@@ -190,6 +199,7 @@ impl SiteRun {
             let shard = self.worlds[at].shard(envoy.server);
             shard.is_some_and(|shard| shard.tree().own_site() == Some(site_of(at)) && shard.has_joined())
         });
+        leaders.retain(|envoy| !self.stands_still(at, envoy.server));
         if leaders.is_empty() {
             return None;
         }

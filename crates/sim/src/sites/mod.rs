@@ -5,6 +5,7 @@
 //! first one, until an operator has another one be it. How a site's leader finds the hub's, and what it is sent when it
 //! has nothing or was away for long, is the small counterpart of what the server does in `sites`.
 
+mod absence;
 mod judge;
 mod ledger;
 mod lines;
@@ -20,6 +21,7 @@ pub use plan::SitePlan;
 
 use crate::ensemble::{Abroad, Client, Envoy, Failure, FromAbroad, Outcome, World};
 use crate::rng::Rng;
+use absence::Absences;
 use ledger::Ledger;
 use lines::{Bound, End, Letter, Lines};
 use looks::{Hearsay, Mind};
@@ -35,8 +37,12 @@ use traveller::{Foothold, Traveller};
 /// The first site, which is the hub when there are sites, and its index.
 const HUB: SiteId = 1;
 const HUB_AT: usize = 0;
-/// How long all may take, in simulated time, before everything is healed, microseconds.
-const LASTS_US: u64 = 60_000_000;
+/// More steps than any run takes. Servers that propose something for ever have a run never end.
+const STEPS_MAX: u64 = 2_000_000;
+/// Where others take the hub's place by themselves, how much faster than others clocks go, millionths, and how far they
+/// are from each other, microseconds.
+const FAST_PPM: u64 = 100_000;
+const APART_US: u64 = 30_000_000;
 
 /// Something that is going to happen between sites.
 #[derive(Debug, Clone)]
@@ -86,6 +92,8 @@ pub struct SitesOutcome {
     pub breaks: u64,
     /// ... and that all servers of a site ended.
     pub downs: u64,
+    /// Times that a site was away, where others take the hub's place by themselves.
+    pub absences: u64,
     /// Sites that have joined.
     pub joined: u64,
     /// Times that a site was told from the log's files what it had missed.
@@ -116,7 +124,7 @@ pub struct SitesOutcome {
 
 summed! {
     SitesOutcome {
-        servers, answers, writes, events, travels, calls, cuts, breaks, downs, joined, backlogs, stranded, cut_short, forwarded, grants,
+        servers, answers, writes, events, travels, calls, cuts, breaks, downs, absences, joined, backlogs, stranded, cut_short, forwarded, grants,
         recalls, visits, claims, reigns, losses, returns, torn,
     }
     fingerprint: 0,
@@ -133,6 +141,7 @@ impl fmt::Display for SitesOutcome {
             (self.cuts, "lines cut"),
             (self.breaks, "connections broken"),
             (self.downs, "sites down"),
+            (self.absences, "times away"),
             (self.joined, "sites joined"),
             (self.backlogs, "backlogs read"),
             (self.stranded, "not in the log"),
@@ -162,6 +171,7 @@ pub struct SiteRun {
     passages: BTreeMap<(u64, u64), Passage>,
     last_passage: u64,
     now_us: u64,
+    steps: u64,
     rng: Rng,
     ledger: Rc<RefCell<Ledger>>,
     clients: Vec<Rc<RefCell<Traveller>>>,
@@ -172,6 +182,7 @@ pub struct SiteRun {
     /// What leaders know of hubs, by their site, server and life.
     minds: BTreeMap<(usize, u8, u64), Mind>,
     operator: Operator,
+    absences: Absences,
     /// The site that is the hub, or was it last.
     hub: usize,
     /// Since when each site may come.
@@ -192,6 +203,9 @@ impl SiteRun {
         let world = |rng: &mut Rng, at: usize| {
             let mut world = World::empty(rng.next_u64(), plan.life.clone(), printing);
             world.calls_itself(at as u8 + 1);
+            if plan.is_automatic() {
+                world.clocks_differ(FAST_PPM, APART_US);
+            }
             world
         };
         let worlds: Vec<World> = (0..plan.sites).map(|at| world(&mut rng, at)).collect();
@@ -204,6 +218,7 @@ impl SiteRun {
             passages: BTreeMap::new(),
             last_passage: 0,
             now_us: 0,
+            steps: 0,
             rng,
             ledger: Rc::default(),
             clients: Vec::new(),
@@ -211,6 +226,7 @@ impl SiteRun {
             begun: BTreeMap::new(),
             minds: BTreeMap::new(),
             operator: Operator::default(),
+            absences: Absences::default(),
             hub: HUB_AT,
             comes_us,
             is_healing: false,
@@ -253,7 +269,7 @@ impl SiteRun {
     /// # Errors
     /// What must not have happened, or has not happened though it must.
     pub fn run(mut self) -> Result<SitesOutcome, Failure> {
-        while self.requests() < self.plan.requests && self.now_us < LASTS_US {
+        while self.requests() < self.plan.requests && self.now_us < self.plan.lasts_us {
             self.step()?;
         }
         self.finish()
@@ -265,6 +281,11 @@ impl SiteRun {
 
     /// What comes next, wherever it is.
     fn step(&mut self) -> Result<(), Failure> {
+        self.steps += 1;
+        if self.steps > STEPS_MAX {
+            let why = format!("the end is not reached after {STEPS_MAX} steps, at {} us", self.now_us);
+            return Err(Failure::Liveness(why));
+        }
         let next = |(at, world): (usize, &World)| world.next_us().map(|next_us| (next_us, at));
         let world = self.worlds.iter().enumerate().filter_map(next).min();
         let passage = self.passages.first_key_value().map(|((at_us, _), _)| *at_us);

@@ -111,11 +111,14 @@ impl SiteRun {
                 (self.operator.torn, self.operator.is_left_out) = (None, None);
                 self.give_up(hub)?;
             }
-            None if self.now_us > self.operator.since_us + PATIENCE_US => self.order_again(),
-            None => {}
+            None if self.now_us <= self.operator.since_us + PATIENCE_US => {}
+            None if self.plan.is_automatic() => self.help_on(),
+            None => self.order_again(),
         }
         self.bring_back(hub.map(|(hub, _)| hub));
-        self.order(hub.is_some());
+        if !self.plan.is_automatic() {
+            self.order(hub.is_some());
+        }
         Ok(())
     }
 
@@ -143,6 +146,19 @@ impl SiteRun {
         }
         let to = has_more.filter(|_| apart.is_none()).or_else(|| self.any_candidate(None));
         to.into_iter().for_each(|to| self.promote(to));
+    }
+
+    /// Sites that take the hub's place by themselves get no further where nobody can tell one of them what it lacks: who
+    /// has more than he can tell is to be the hub, and who is left out joins anew.
+    fn help_on(&mut self) {
+        let has_more = self.operator.torn.take().filter(|at| !self.is_doomed(*at));
+        let left_out = self.operator.is_left_out.take().filter(|at| !self.is_doomed(*at));
+        if let Some(apart) = left_out {
+            self.is_lost(apart, false);
+            self.operator.dooms.entry(apart).and_modify(|doom| doom.is_back = true);
+        } else if let Some(to) = has_more {
+            self.promote(to);
+        }
     }
 
     /// A site that may be the hub next: one that has joined, and is not given up, and not this one.
@@ -257,6 +273,44 @@ impl SiteRun {
         let kept = self.known_of(at);
         self.ledger.borrow_mut().splits(at, site_of(at), kept);
         self.loses_more();
+    }
+
+    /// Another site has begun a reign without this one, by itself, and has so much of it.
+    pub(super) fn goes_on_without(&mut self, by: usize, at: usize, lives: u32, kept: i64) -> Checked {
+        self.counts.losses += 1;
+        self.worlds[at].note("operator", format_args!("site {} goes on without it", by + 1));
+        if self.is_doomed(at) {
+            self.heals_split(at);
+        }
+        let back_us = self.now_us;
+        let (kept_is, claimed_behind) = (Some(kept), 0);
+        let doom = Doom {
+            lives,
+            is_down: false,
+            claimed_behind,
+            kept: kept_is,
+            back_us,
+            is_back: false,
+            is_over: false,
+        };
+        self.operator.dooms.insert(at, doom);
+        let (site, known) = (site_of(at), self.known_of(at));
+        if kept < known {
+            return wrong(format!(
+                "site {site} is given up behind zxid {kept}, and others had {known} of it"
+            ));
+        }
+        self.operator.seen.insert((by, site), kept);
+        let mut ledger = self.ledger.borrow_mut();
+        ledger.splits(at, site, kept);
+        drop(ledger);
+        self.loses_more();
+        Ok(())
+    }
+
+    /// How often a site was given up, as far as the operator knows.
+    pub(super) fn times_given_up(&self, at: usize) -> Option<u32> {
+        self.operator.dooms.get(&at).map(|doom| doom.lives + 1)
     }
 
     /// What only a site has that is lost, of others that were given up before, is lost, too.

@@ -16,11 +16,13 @@ pub(super) struct Storms {
     pub(super) break_ms: u64,
     /// All servers of a site end, and start again later.
     pub(super) down_ms: u64,
+    /// A site, or two, are away for a while, most often the hub.
+    pub(super) away_ms: u64,
     /// The last site comes when so much time has passed.
     pub(super) late_ms: u64,
 }
 
-const FAIR: Storms = Storms { cut_ms: 0, cut_max_ms: 0, break_ms: 0, down_ms: 0, late_ms: 0 };
+const FAIR: Storms = Storms { cut_ms: 0, cut_max_ms: 0, break_ms: 0, down_ms: 0, away_ms: 0, late_ms: 0 };
 
 /// What the operator of all sites does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,6 +31,8 @@ pub(super) struct Orders {
     pub(super) every_ms: u64,
     /// Whether sites are lost, too, and given up.
     pub(super) loses: bool,
+    /// Whether he gives none, as sites take the hub's place by themselves: he has those come back that were given up.
+    pub(super) automatic: bool,
 }
 
 /// A kind of life of several sites.
@@ -45,6 +49,8 @@ pub struct SitePlan {
     pub(super) travel_percent: u32,
     /// Requests of all clients together.
     pub(super) requests: u64,
+    /// How long all may take, in simulated time, before everything is healed, microseconds.
+    pub(super) lasts_us: u64,
     /// Microseconds from the hub to each site, one way.
     pub(super) ways_us: Vec<u64>,
 }
@@ -76,7 +82,8 @@ impl SitePlan {
     fn all() -> Vec<Self> {
         let small = || Config { kept_bytes: 1 << 10, snapshot_updates: 30, ..base() };
         let storms = Storms { cut_ms: 1500, cut_max_ms: 2500, break_ms: 1200, ..FAIR };
-        let long = Storms { cut_ms: 2500, cut_max_ms: 9000, break_ms: 2500, down_ms: 6000, late_ms: 6000 };
+        let long =
+            Storms { cut_ms: 2500, cut_max_ms: 9000, break_ms: 2500, down_ms: 6000, late_ms: 6000, ..FAIR };
         let crashes = Faults { crash_ms: 700, power_loss_ms: 1500, ..CALM };
         let disks = Faults { disk_full_ms: 900, slow_disk_ms: 1200, power_loss_ms: 2500, ..CALM };
         // Few leaders stop: one that fails to hand over, as the other pauses, has to go on as before.
@@ -88,7 +95,7 @@ impl SitePlan {
         let rare = Storms { cut_ms: 5000, cut_max_ms: 2500, break_ms: 3000, ..FAIR };
         let kind = |name, config, faults, storms| Self::kind(name, config, faults, storms);
         let operated = |name, loses| {
-            let orders = Orders { every_ms: 2500, loses };
+            let orders = Orders { every_ms: 2500, loses, automatic: false };
             Self { orders, requests: 900, ..Self::kind(name, base(), few, rare) }
         };
         vec![
@@ -103,13 +110,36 @@ impl SitePlan {
             Self { travel_percent: 60, ..kind("travel", base(), mixed, storms) },
             operated("hubs", false),
             operated("losses", true),
+            Self::automatic(),
         ]
+    }
+
+    /// Others take the hub's place by themselves.
+    fn automatic() -> Self {
+        let base = base();
+        let site = base.site.map(|site| SiteConfig { automatic_promotion: true, ..site });
+        let config = Config { site, heartbeat_ms: 100, ..base };
+        let storms = Storms { break_ms: 12_000, away_ms: 14_000, ..FAIR };
+        let mut plan = Self::kind("automatic", config, Faults { hand_over_ms: 20_000, ..CALM }, storms);
+        plan.life.manners.think_us = 250_000;
+        plan.orders.automatic = true;
+        Self { requests: u64::MAX, lasts_us: 110_000_000, ..plan }
     }
 
     fn kind(name: &'static str, config: Config, faults: Faults, storms: Storms) -> Self {
         let life = Settings { name, config, faults, manners: RESIDENTS, ..Settings::base() };
         let (sites, clients, orders) = (3, 6, Orders::default());
-        Self { life, storms, orders, sites, clients, travel_percent: 15, requests: 500, ways_us: Vec::new() }
+        Self {
+            life,
+            storms,
+            orders,
+            sites,
+            clients,
+            travel_percent: 15,
+            requests: 500,
+            lasts_us: 60_000_000,
+            ways_us: Vec::new(),
+        }
     }
 
     /// What a seed stands for; the kind, and the numbers of sites and of servers of each, that are asked for, or those
@@ -122,6 +152,10 @@ impl SitePlan {
             None => all[(seed % all.len() as u64) as usize].clone(),
         };
         plan.sites = sites.unwrap_or([3, 2, 3, 4, 3, 5][(seed / 9 % 6) as usize]);
+        if plan.is_automatic() {
+            // Of fewer none takes the place of another one.
+            plan.sites = plan.sites.max(3);
+        }
         // One server each is quick, and has as many orders of what happens between sites.
         plan.life.servers = servers.unwrap_or(if seed.is_multiple_of(5) || seed % 5 == 3 { 3 } else { 1 });
         plan.clients = plan.sites * 2;
@@ -132,7 +166,17 @@ impl SitePlan {
 
     /// Whether the hub moves.
     pub(super) fn is_operated(&self) -> bool {
-        self.orders.every_ms > 0
+        self.orders.every_ms > 0 || self.orders.automatic
+    }
+
+    /// Whether others take the hub's place by themselves.
+    pub(super) fn is_automatic(&self) -> bool {
+        self.orders.automatic
+    }
+
+    /// How many sites stand in the list.
+    pub(super) fn listed(&self) -> usize {
+        if self.is_automatic() { self.sites } else { 0 }
     }
 
     /// Its name.

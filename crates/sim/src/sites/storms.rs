@@ -9,11 +9,12 @@ pub(super) enum Storm {
     Cut,
     Break,
     Down,
+    Away,
 }
 
 impl SiteRun {
     pub(super) fn schedule_storms(&mut self) {
-        for storm in [Storm::Cut, Storm::Break, Storm::Down] {
+        for storm in [Storm::Cut, Storm::Break, Storm::Down, Storm::Away] {
             self.schedule_storm(storm);
         }
     }
@@ -24,6 +25,7 @@ impl SiteRun {
             Storm::Cut => storms.cut_ms,
             Storm::Break => storms.break_ms,
             Storm::Down => storms.down_ms,
+            Storm::Away => storms.away_ms,
         };
         if mean_ms > 0 && !self.is_healing {
             let after = self.rng.range(1, mean_ms * 2000);
@@ -39,6 +41,7 @@ impl SiteRun {
         let leaf = if drawn == self.hub { 0 } else { drawn };
         match storm {
             Storm::Cut => self.cut(leaf),
+            Storm::Away => self.some_go_away(),
             Storm::Break => {
                 self.counts.breaks += 1;
                 let calls = self.lines.calls.iter().filter(|(_, call)| call.is_between(leaf, self.hub));
@@ -73,8 +76,9 @@ impl SiteRun {
     }
 
     pub(super) fn rise(&mut self, at: usize) {
+        let is_lost = self.is_doomed(at) && !self.plan.is_automatic();
         let world = &mut self.worlds[at];
-        if !self.is_healing && !self.operator.dooms.contains_key(&at) {
+        if !self.is_healing && !is_lost {
             world.ids().into_iter().for_each(|id| world.rise(id));
         }
     }

@@ -30,7 +30,7 @@ fn run(seed: u64, kind: &str, servers: usize) -> Result<(), stoa_sim::ensemble::
 /// With no bug planted the copy is what it was made from.
 #[test]
 fn nothing_is_found_where_nothing_is_planted() {
-    for kind in ["default", "away", "travel", "hubs", "losses"] {
+    for kind in ["default", "away", "travel", "hubs", "losses", "automatic"] {
         for servers in [1, 3] {
             run(1, kind, servers).unwrap_or_else(|failure| panic!("{kind}, {servers} servers: {failure}"));
         }
@@ -61,6 +61,9 @@ alarms! {
     who_is_sent_to_a_site_that_has_not_joined_is_found: SentHomeBeforeItHasJoined in "losses",
     what_is_done_twice_when_a_site_comes_or_goes_is_found: ResumesWhatIsInHand in "losses",
     what_comes_late_from_who_is_given_up_is_found: ImportedBehindAClaim in "losses",
+    a_hub_that_needs_no_lease_is_found: HubNeedsNoLease in "automatic",
+    a_promise_that_is_not_kept_is_found: PromiseIsNotKept in "automatic",
+    a_lease_that_is_counted_from_the_answer_is_found: LeaseFromTheAnswer in "automatic",
 }
 
 #[test]

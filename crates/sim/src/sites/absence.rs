@@ -1,0 +1,179 @@
+//! Sites that are away, where others take the hub's place by themselves, and what must hold then: there are never two hubs,
+//! and there is one again as soon as there can be.
+
+use super::lines::Bound;
+use super::meeting::{SILENCE_US, at_of, site_of};
+use super::{Passage, SiteRun};
+use std::collections::BTreeMap;
+use stoa_check::{Checked, wrong};
+
+/// Nobody is the hub for no longer, where there could be one, microseconds.
+const PATIENCE_US: u64 = 50_000_000;
+
+/// How a site is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Absence {
+    /// Its servers end, or lose their power.
+    Down,
+    /// Nothing passes between it and others; nothing goes there, or nothing comes from there.
+    Cut,
+    CutTo,
+    CutFrom,
+    /// Its servers stand still, and go on where they were.
+    Paused,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Absences {
+    /// Sites that are away, and until when.
+    away: BTreeMap<usize, u64>,
+    /// Whether all was in order when one of them went.
+    was_in_order: bool,
+    /// Who is away, or given up, has not changed since, or somebody was the hub.
+    since_us: u64,
+    given_up: usize,
+    /// The last reign that has begun anywhere.
+    reign: u64,
+}
+
+impl SiteRun {
+    /// Whether a server stands still, and says nothing.
+    pub(super) fn stands_still(&self, at: usize, server: u8) -> bool {
+        self.plan.is_automatic() && self.worlds[at].is_paused(server)
+    }
+
+    /// A site is away for a while, or two are.
+    pub(super) fn some_go_away(&mut self) {
+        let hub = self.settled_hub();
+        if self.absences.away.is_empty() {
+            let has_joined = |at: usize| self.first_of(at).is_some_and(|shard| shard.has_joined());
+            let are_there = (0..self.worlds.len()).all(has_joined);
+            self.absences.was_in_order = are_there && hub.is_some() && self.operator.dooms.is_empty();
+        }
+        let hub = hub.map_or(self.hub, |(hub, _)| hub);
+        let first = if self.rng.percent(70) { hub } else { self.rng.index(self.worlds.len()) };
+        self.goes_away(first);
+        if self.rng.one_in(4) {
+            let second = self.rng.index(self.worlds.len());
+            self.goes_away(second);
+        }
+    }
+
+    fn goes_away(&mut self, at: usize) {
+        if self.absences.away.contains_key(&at) {
+            return;
+        }
+        self.counts.absences += 1;
+        // About as long as a promise holds, or shorter or longer.
+        let (least, most) =
+            *self.rng.pick(&[(500, 8_000), (8_000, 14_000), (14_000, 30_000), (30_000, 70_000)]);
+        let for_us = self.rng.range(least * 1000, most * 1000);
+        let until_us = self.now_us + for_us;
+        self.absences.away.insert(at, until_us);
+        self.absences.since_us = self.now_us;
+        let how =
+            [Absence::Down, Absence::Cut, Absence::CutTo, Absence::CutFrom, Absence::Paused, Absence::Paused];
+        let how = *self.rng.pick(&how);
+        self.worlds[at].note("away", format_args!("{how:?} for {} ms", for_us / 1000));
+        match how {
+            Absence::Down => {
+                let power = self.rng.one_in(2);
+                let world = &mut self.worlds[at];
+                world.ids().into_iter().for_each(|id| world.fell(id, power));
+                self.after(for_us, Passage::Rise(at));
+            }
+            Absence::Paused => self.stands_still_for(at, for_us),
+            Absence::Cut | Absence::CutTo | Absence::CutFrom => self.is_cut_off(at, how, until_us),
+        }
+    }
+
+    fn stands_still_for(&mut self, at: usize, for_us: u64) {
+        let world = &mut self.worlds[at];
+        world.ids().into_iter().for_each(|id| world.pause(id, for_us));
+        if for_us <= SILENCE_US {
+            return;
+        }
+        let calls = self.lines.calls.iter().filter(|(_, call)| call.leaf == at || call.hub == at);
+        let calls: Vec<u64> = calls.map(|(number, _)| *number).collect();
+        for call in calls {
+            for bound in [Bound::ToLeaf, Bound::ToHub] {
+                self.after(SILENCE_US, Passage::Notice(call, bound));
+            }
+        }
+    }
+
+    fn is_cut_off(&mut self, at: usize, how: Absence, until_us: u64) {
+        let is_partly = self.rng.one_in(3);
+        for other in (0..self.worlds.len()).filter(|other| *other != at) {
+            if is_partly && self.rng.one_in(2) {
+                continue;
+            }
+            if how != Absence::CutFrom {
+                self.lines.cut(other, at, until_us);
+            }
+            if how != Absence::CutTo {
+                self.lines.cut(at, other, until_us);
+            }
+        }
+    }
+
+    /// With all sites there, or all but one that went when all was in order, somebody is the hub and may write.
+    pub(super) fn somebody_is_the_hub(&mut self) -> Checked {
+        let (now_us, before) = (self.now_us, self.absences.away.len());
+        self.absences.away.retain(|_, until_us| *until_us > now_us);
+        let (away, given_up) = (self.absences.away.len(), self.operator.dooms.len());
+        let acts = |at: usize| self.first_of(at).is_some_and(|shard| shard.acts_as_hub());
+        let is_known = (0..self.worlds.len()).any(acts);
+        if is_known || away != before || given_up != self.absences.given_up {
+            self.absences.since_us = now_us;
+        }
+        self.absences.given_up = given_up;
+        let may_be_one = away == 0 || away == 1 && self.absences.was_in_order;
+        if may_be_one && now_us > self.absences.since_us + PATIENCE_US {
+            return wrong(format!(
+                "for {PATIENCE_US} us nobody is the hub, with {:?} away",
+                self.absences.away
+            ));
+        }
+        Ok(())
+    }
+
+    /// Looks whether a site has begun to be the hub, and whether another one still is.
+    pub(super) fn look_at_reigns(&mut self, at: usize) -> Checked {
+        let Some(server) = self.worlds[at].just_turned() else { return Ok(()) };
+        let Some(shard) = self.worlds[at].shard(server) else { return Ok(()) };
+        let (reign, acts) = (shard.tree().reign(), shard.acts_as_hub());
+        if reign > self.absences.reign {
+            self.absences.reign = reign;
+            self.reign_has_begun(at, server)?;
+        }
+        // One that does not lead its site any more may not know it yet, and brings nothing about.
+        let is_first = self.first_of(at).is_some_and(|first| first.status().id == server);
+        if acts && is_first && reign < self.absences.reign {
+            let last = self.absences.reign;
+            return wrong(format!("site {} is the hub of reign {reign}, and reign {last} has begun", at + 1));
+        }
+        Ok(())
+    }
+
+    /// A reign begins. Who is given up with it is none of the sites from now on, whether it knows that or not.
+    fn reign_has_begun(&mut self, by: usize, server: u8) -> Checked {
+        let Some(tree) = self.worlds[by].shard(server).map(|shard| shard.tree()) else { return Ok(()) };
+        let is_news = |at: &usize| {
+            let site = site_of(*at);
+            let times = tree.times_lost(site);
+            tree.is_lost(site) && self.times_given_up(*at).is_none_or(|known| known < times)
+        };
+        let kept_of = |site| tree.seen().find(|(of, _)| *of == site).map_or(0, |(_, zxid)| zxid);
+        let all = (0..self.worlds.len()).filter(is_news);
+        let lost: Vec<_> =
+            all.map(site_of).map(|site| (site, tree.times_lost(site), kept_of(site))).collect();
+        let wall_ms = self.worlds[by].clock_of(server, self.now_us).map_or(0, |now| now.wall_ms);
+        for (site, times, kept) in lost {
+            self.goes_on_without(by, at_of(site), times - 1, kept)?;
+            self.ledger.borrow_mut().is_overthrown(at_of(site), wall_ms);
+        }
+        Ok(())
+    }
+}
