@@ -114,7 +114,7 @@ impl Sites {
     /// Another site has told what it knows.
     fn learn(&self, welcome: &Welcome, driver: &Driver) {
         let (now, upper) = (driver.now(), self.upper(driver));
-        self.succession.borrow_mut().heard(welcome.from, welcome.misses_hub);
+        self.succession.borrow_mut().heard(welcome.from, welcome.misses_hub, now);
         self.make_up(welcome, driver);
         {
             let mut server = driver.server.borrow_mut();

@@ -24,7 +24,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use stoa_core::{BacklogWanted, SITES_PATH, SiteId, SiteSet};
+use stoa_core::{BacklogWanted, SITES_PATH, SiteId, SiteSet, Succession};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
@@ -42,7 +42,6 @@ use crate::peers::{PeerAddress, PeerTls};
 pub use hello::check_site_greeting;
 use link::{Say, SiteLink};
 use list::Site;
-use succession::Succession;
 
 /// How often it is looked at whether there has to be a connection.
 const TEND: Duration = Duration::from_millis(100);
