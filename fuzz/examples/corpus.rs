@@ -331,18 +331,33 @@ fn between_sites() -> Vec<(&'static str, Vec<u8>)> {
 fn greetings() -> Vec<(&'static str, Vec<u8>)> {
     let mut hello = Vec::new();
     put::str(&mut hello, "stoa sites");
-    put::i32(&mut hello, 1);
+    put::i32(&mut hello, 4);
     put::str(&mut hello, "frankfurt");
     put::i64(&mut hello, 7);
     put::bool(&mut hello, true);
     put::i64(&mut hello, 40);
+    put::i32(&mut hello, 1);
     put::i64(&mut hello, 3);
+    put::i32(&mut hello, 1);
+    put::i64(&mut hello, 2);
+    put::bool(&mut hello, true);
     put::str(&mut hello, "stoa 1");
     let mut welcome = Vec::new();
+    for number in [2, 1, 1] {
+        put::i32(&mut welcome, number);
+    }
+    put::i64(&mut welcome, 2);
     put::i32(&mut welcome, 2);
-    put::i32(&mut welcome, 1);
     put::i64(&mut welcome, 9);
+    // A claim: its reign, the hub, how often that was given up, who is lost and who is needed, whether by itself.
+    put::i64(&mut welcome, 3);
+    for number in [1, 0, 4, 8] {
+        put::i32(&mut welcome, number);
+    }
+    put::bool(&mut welcome, false);
+    put::bool(&mut welcome, true);
     put::str(&mut welcome, "stoa 1");
+    put::i64(&mut welcome, 0x5002);
     vec![("hello", hello), ("welcome", welcome)]
 }
 

@@ -99,6 +99,13 @@ impl Backlog {
         if self.is_done() { Ok(()) } else { Err(BadBacklog::Missing(self.next)) }
     }
 
+    /// There are no more records, and what is not known to be committed is wanted all the same: it may be.
+    #[must_use]
+    pub fn rest(self) -> Vec<(u64, Bytes)> {
+        let is_payload = |entry: &Entry| entry.kind == EntryKind::Payload;
+        self.held.into_iter().filter(is_payload).map(|entry| (entry.position, entry.payload)).collect()
+    }
+
     /// Whether everything was given.
     #[must_use]
     pub fn is_done(&self) -> bool {
@@ -177,6 +184,12 @@ mod tests {
         assert_eq!(positions(2, 5), [of(3, 2), of(5, 2)]);
         assert_eq!(positions(4, 4), []);
         assert_eq!(read(2, 7, &records), Err(BadBacklog::Missing(7)));
+        // Who wants all that may be committed is given the rest, too.
+        let wanted = BacklogWanted { site: 2, since: 0, upto: u64::MAX, is_looking: true };
+        let (mut backlog, mut out) = (Backlog::new(wanted), Vec::new());
+        records.iter().for_each(|of| backlog.record(of.clone(), &mut out).unwrap());
+        assert_eq!(out.last().map(|(position, _)| *position), Some(5));
+        assert_eq!(backlog.rest(), [(6, "6 of 3".into())]);
     }
 
     #[test]

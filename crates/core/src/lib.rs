@@ -35,6 +35,7 @@ mod lacks;
 mod lease;
 mod liveness;
 mod local;
+mod lost;
 mod meeting;
 mod membership;
 mod moves;
@@ -60,7 +61,10 @@ pub use backlog::{Backlog, BacklogWanted, BadBacklog};
 pub use config::{Config, Reaping, SiteConfig};
 pub use controller::{MoveError, RecentMove};
 pub use coordination::{Decision, Prepared, Quiesced, Step, StepKind};
-pub use meeting::{Greeting, SiteAnswer, answer_site, believed_hub, knows_later_hub, upper_site};
+pub use lost::{LostNotes, LostOperation, LostReader, LostUpdate, LostUpdates, LostWanted};
+pub use meeting::{
+    Greeting, SiteAnswer, answer_site, believed_hub, kept_of_site, knows_later_hub, upper_site,
+};
 pub use membership::reconfigured;
 pub use moves::Moved;
 pub use replica::{ReignRefusal, Replica, SITES_PATH};

@@ -98,6 +98,14 @@ pub fn answer_site(server: &Replica, site: SiteId, greeting: &Greeting) -> SiteA
     }
 }
 
+/// What a site is told that was given up: the last of its updates that the others have, 0 of none. Of another life than
+/// the last one that ended so nothing is known.
+#[must_use]
+pub fn kept_of_site(server: &Replica, site: SiteId, greeting: &Greeting) -> Option<i64> {
+    let is_last = greeting.lives.checked_add(1) == Some(server.tree().times_lost(site));
+    server.tree().kept_of_lost(site).filter(|_| is_last)
+}
+
 /// The hub that a site believes in, and its reign, when another one has said who it is.
 #[must_use]
 pub fn believed_hub(server: &Replica, believed: (u64, SiteId), told: (u64, SiteId)) -> (u64, SiteId) {

@@ -85,6 +85,14 @@ pub struct SitesStatus {
     pub others: Vec<OtherSite>,
 }
 
+impl SitesStatus {
+    /// Whether the others have given this site up.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.standing != SiteStanding::Member
+    }
+}
+
 /// What a server knows of another site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherSite {
@@ -92,6 +100,8 @@ pub struct OtherSite {
     pub site: SiteId,
     /// Whether it was given up, and has not come back.
     pub is_lost: bool,
+    /// The last of its updates that was here when it was given up last, 0 of none.
+    pub kept_zxid: Option<i64>,
     /// Up to which position of its log everything is here.
     pub imported: u64,
     /// At the leader: up to which position of this site's log it has said to have everything, since it is connected.

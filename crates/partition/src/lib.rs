@@ -31,7 +31,8 @@ pub use extensions::{
 pub use partition::Partition;
 pub use restore::{GoesOn, Recovered, Restore};
 pub use sites::{
-    Link, SiteItem, export, is_heeded, is_of_streams, made_in, note_in_streams, note_joining, ticket_of,
+    Link, SiteItem, export, is_heeded, is_of_streams, made_in, note_in_streams, note_joining, own_updates,
+    ticket_of,
 };
 pub use state::{Share, State, StateLoader, encode_standing};
 pub use step::{end_of, entry_of, step_of};

@@ -14,6 +14,8 @@
 //!            | 9, reign u64, hub u8, life u32, lost u32, needed u32        that site is to be the hub, and this one does
 //!                                                                          nothing more for the hub before
 //!            | 10, standing u8                                             the others have given this site up
+//!            | 11, reign u64, term u64, asked u64                          it takes no part in giving up the hub for now
+//!            | 12, zxid i64                                                they have what it has made up to this zxid
 //! ```
 //! Integers are little-endian. A request of a site's client is named by the site, the client's server there and its
 //! number, as who asked of an item. A site ships of each of its entries what concerns the other one ([`export`]), and
@@ -43,6 +45,7 @@ const JOINED: u8 = 8;
 const FOLLOW: u8 = 9;
 const STANDING: u8 = 10;
 const PROMISED: u8 = 11;
+const KEPT: u8 = 12;
 
 /// Something of the streams between sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,6 +125,11 @@ pub enum SiteItem<'a> {
         /// When that has asked for it, by its own monotonic clock, microseconds.
         asked_us: u64,
     },
+    /// At a site that was given up: up to this zxid the others have what it has made, and nothing behind it.
+    Kept {
+        /// The zxid; 0 if they have nothing of it.
+        zxid: i64,
+    },
 }
 
 impl<'a> SiteItem<'a> {
@@ -176,6 +184,10 @@ impl<'a> SiteItem<'a> {
                 for number in [reign, term, asked_us] {
                     out.extend_from_slice(&number.to_le_bytes());
                 }
+            }
+            Self::Kept { zxid } => {
+                out.push(KEPT);
+                out.extend_from_slice(&zxid.to_le_bytes());
             }
         }
     }
@@ -233,6 +245,11 @@ impl<'a> SiteItem<'a> {
                 let (term, rest) = number(rest)?;
                 let (asked_us, rest) = number(rest)?;
                 rest.is_empty().then_some(Self::Promised { reign, term, asked_us })?
+            }
+            KEPT if !is_imported => {
+                let (zxid, rest) = number_i64(rest)?;
+                let is_one = rest.is_empty() && (0..=ZXID_MAX).contains(&zxid);
+                is_one.then_some(Self::Kept { zxid })?
             }
             _ => return None,
         })
@@ -300,6 +317,7 @@ impl fmt::Display for SiteItem<'_> {
             Self::Promised { reign, term, .. } => {
                 write!(f, "promised to the hub of reign {reign}, in its term {term}")
             }
+            Self::Kept { zxid } => write!(f, "the others have what this site has made up to zxid 0x{zxid:x}"),
         }
     }
 }
@@ -381,6 +399,7 @@ pub fn note_in_streams(tree: &mut Tree, item: &Item<'_>) -> Option<Waiting> {
             None => tree.follow(claim),
         },
         (Outcome::Site(SiteItem::Standing(standing)), _) => tree.streams_mut().set_standing(standing),
+        (Outcome::Site(SiteItem::Kept { zxid }), _) => tree.streams_mut().set_kept_zxid(zxid),
         (Outcome::Site(SiteItem::Import { .. } | SiteItem::Recall { .. }), _) => {}
         (_, Some(ticket)) => {
             if ticket.site == own {
@@ -506,6 +525,21 @@ pub fn made_in(entry: &[u8], each: &mut impl FnMut(SiteId, i64)) {
     }
 }
 
+/// Calls `each` with each update in an entry that the site of this log has made itself.
+///
+/// # Errors
+/// When the entry is damaged; what stands before that was told.
+pub fn own_updates<'a>(entry: &'a [u8], each: &mut impl FnMut(Update<'a>)) -> Result<(), CorruptUpdate> {
+    for item in Items::new(entry) {
+        match item?.outcome {
+            Outcome::Update(update) => each(update),
+            Outcome::Ran(ran) => ran.update.into_iter().for_each(&mut *each),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn update_of(item: &Item<'_>) -> Option<i64> {
     match item.outcome {
         Outcome::Update(update) => Some(update.zxid),
@@ -626,6 +660,7 @@ mod tests {
                 is_automatic: true,
             }),
             SiteItem::Standing(SiteStanding::Lost),
+            SiteItem::Kept { zxid: 9 << 11 },
         ]
     }
 

@@ -11,8 +11,7 @@ use crate::config::Member;
 use crate::driver::Driver;
 use crate::peers::PeerStatus;
 use crate::threads::Neighbours;
-use crate::view::SiteOrder;
-use crate::view::{self, Source};
+use crate::view::{self, NO_SITES, SiteOrder, Source};
 
 fn sizes(of: Sizes) -> Option<view::Sizes> {
     let Sizes { least, last, largest } = of;
@@ -426,12 +425,19 @@ impl Source for &Driver {
     }
 
     fn order_sites(&mut self, order: &SiteOrder) -> Result<(), String> {
-        let sites = self.sites.get().ok_or("this server is of none of several sites")?;
+        let sites = self.sites.get().ok_or(NO_SITES)?;
         sites.order(order, self)
     }
 
     fn holder(&self, path: &str) -> Option<view::Holder> {
         self.sites.get()?.holder(path, self)
+    }
+
+    fn lost(&mut self, asked: view::LostAsked, reply: oneshot::Sender<Result<view::LostView, String>>) {
+        match self.sites.get() {
+            Some(sites) => sites.tell_lost(asked, self, reply),
+            None => drop(reply.send(Err(NO_SITES.to_owned()))),
+        }
     }
 
     fn may_administer(&self, identities: &[Identity]) -> bool {

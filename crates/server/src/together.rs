@@ -13,8 +13,8 @@ use crate::process::Process;
 use crate::threads::Door;
 use crate::view::SiteOrder;
 use crate::view::{
-    Balance, Connection, Digest, Holder, Partition, Question, Session, SessionWatches, SnapshotDone, Source,
-    Stats, WatchSummary, merge,
+    Balance, Connection, Digest, Holder, LostAsked, LostView, Partition, Question, Session, SessionWatches,
+    SnapshotDone, Source, Stats, WatchSummary, merge,
 };
 use crate::words::{self, Word};
 
@@ -146,6 +146,13 @@ impl Source for Together {
     fn holder(&self, path: &str) -> Option<Holder> {
         let of_first = self.ask_first(|reply| Question::Holder(path.to_owned(), reply));
         of_first.blocking_recv().unwrap_or_default()
+    }
+
+    fn lost(&mut self, asked: LostAsked, reply: oneshot::Sender<Result<LostView, String>>) {
+        // It takes long, and others have questions too: the thread answers by itself.
+        if let Some(inbox) = self.inboxes.first() {
+            inbox.tell(Message::Question(Question::Lost(asked, reply)));
+        }
     }
 
     fn may_administer(&self, identities: &[Identity]) -> bool {

@@ -11,6 +11,8 @@ use stoa_client::tls::Tls;
 use crate::failure::{Context as _, Failure, Result};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// The server gives up before.
+const LONG_TIMEOUT: Duration = Duration::from_secs(140);
 /// A longer answer is none of a server's.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// What an address begins with where admin HTTP has TLS.
@@ -20,36 +22,63 @@ const WITH_TLS: &str = "https://";
 pub(crate) struct Admin<'a> {
     address: &'a str,
     tls: Option<Tls>,
+    patience: Duration,
 }
 
 impl<'a> Admin<'a> {
     /// At `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`; the last one needs to be told whom to trust.
     pub(crate) fn new(address: &'a str, tls: Option<Tls>) -> Result<Self> {
         let Some(address) = address.strip_prefix(WITH_TLS) else {
-            return Ok(Self { address: address.strip_prefix("http://").unwrap_or(address), tls: None });
+            return Ok(Self {
+                address: address.strip_prefix("http://").unwrap_or(address),
+                tls: None,
+                patience: TIMEOUT,
+            });
         };
         let untold = "--admin https://... needs --tls-authority: a file with the authority to trust";
         let tls = tls.ok_or_else(|| Failure::usage(untold))?.to(address);
-        Ok(Self { address, tls: Some(tls) })
+        Ok(Self { address, tls: Some(tls), patience: TIMEOUT })
+    }
+
+    /// Waits longer for answers, which take their time.
+    pub(crate) fn patient(mut self) -> Self {
+        self.patience = LONG_TIMEOUT;
+        self
     }
 
     /// What a command answers, which may be about a path.
     pub(crate) fn command(&self, name: &str, path: Option<&str>) -> Result<Value> {
-        let query = path.map(|path| format!("?path={}", encoded(path))).unwrap_or_default();
-        self.answer(&format!("GET /commands/{name}{query}"), "")
+        let about: Vec<_> = path.into_iter().map(|path| ("path", path)).collect();
+        self.command_about(name, &about)
+    }
+
+    /// What a command answers that is about several things.
+    pub(crate) fn command_about(&self, name: &str, about: &[(&str, &str)]) -> Result<Value> {
+        self.answer(&format!("GET /commands/{name}{}", query(about)), "")
     }
 
     /// What a command answers that changes something, asked by somebody who proves with `SCHEME:PROOF` who he is.
     pub(crate) fn order(&self, name: &str, about: (&str, &str), proof: Option<&str>) -> Result<Value> {
-        let (key, value) = about;
-        let query = if value.is_empty() { String::new() } else { format!("?{key}={}", encoded(value)) };
+        let about = [about];
+        let is_none = about[0].1.is_empty();
+        self.order_about(name, if is_none { &[] } else { &about }, proof)
+    }
+
+    /// The same of one that is about several things.
+    pub(crate) fn order_about(
+        &self,
+        name: &str,
+        about: &[(&str, &str)],
+        proof: Option<&str>,
+    ) -> Result<Value> {
         let proof = proof.and_then(|proof| proof.split_once(':'));
         let headers = proof.map(|(scheme, proof)| format!("Authorization: {scheme} {proof}\r\n"));
         let headers = headers.unwrap_or_default();
         if headers.trim_end().contains(['\r', '\n']) {
             return Err(Failure::usage("--auth has a line break in it"));
         }
-        self.answer(&format!("POST /commands/{name}{query}"), &format!("{headers}Content-Length: 0\r\n"))
+        let asked = format!("POST /commands/{name}{}", query(about));
+        self.answer(&asked, &format!("{headers}Content-Length: 0\r\n"))
     }
 
     fn answer(&self, asked: &str, headers: &str) -> Result<Value> {
@@ -67,7 +96,7 @@ impl<'a> Admin<'a> {
         let none = || std::io::Error::other("there is no such address");
         let address = self.address.to_socket_addrs()?.next().ok_or_else(none)?;
         let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_read_timeout(Some(self.patience))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
         let Some(tls) = &self.tls else { return self.ask(stream, asked, headers) };
         let mut stream = tls.begin(stream)?;
@@ -87,6 +116,11 @@ impl<'a> Admin<'a> {
             _ => Ok(body.to_owned()),
         }
     }
+}
+
+fn query(about: &[(&str, &str)]) -> String {
+    let parts: Vec<_> = about.iter().map(|(key, value)| format!("{key}={}", encoded(value))).collect();
+    if parts.is_empty() { String::new() } else { format!("?{}", parts.join("&")) }
 }
 
 /// A path as a part of a query.

@@ -15,6 +15,7 @@ use stoa_storage::inspect::{self, Finding, Place};
 use stoa_tree::{Options, Tree, ZnodeKind};
 
 use crate::failure::{Context as _, Failure, Result};
+use crate::lost::{self, LogLostArgs};
 
 const SNAPSHOT_PREFIX: &str = "snapshot-";
 
@@ -23,6 +24,8 @@ const SNAPSHOT_PREFIX: &str = "snapshot-";
 pub(crate) enum LogCommand {
     /// Prints the log: every file, batch, entry and update, and every damage
     Dump(LogDumpArgs),
+    /// Lists what a site that was given up has made and the other sites do not have
+    Lost(Box<LogLostArgs>),
 }
 
 /// Options of `stoa log dump`.
@@ -54,7 +57,13 @@ pub(crate) struct SnapshotArgs {
 
 /// Carries out `stoa log ...`.
 pub(crate) fn log(command: &LogCommand) -> Result<()> {
-    let LogCommand::Dump(args) = command;
+    match command {
+        LogCommand::Dump(args) => dump_log(args),
+        LogCommand::Lost(args) => lost::of_folder(args),
+    }
+}
+
+fn dump_log(args: &LogDumpArgs) -> Result<()> {
     let mut disk = read_only(&args.folder)?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut printed = Ok(());

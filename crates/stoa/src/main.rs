@@ -9,6 +9,7 @@ mod dev;
 mod extension;
 mod failure;
 mod inspect;
+mod lost;
 mod model;
 mod partitions;
 mod proxy;

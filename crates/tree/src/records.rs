@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! snapshot := header, (acl | session | visits | home | znode | absent | placed | except | sites | ended |
-//!             imported | waiting | recalled)*, end
+//!             imported | waiting | recalled | kept)*, end
 //!             in any order (but visits and home after their session, except after placed, sites before its like),
 //!             cut between records
 //! header   := 1, format u8, last_zxid i64, digest u64, nodes u64, sessions u64
@@ -25,6 +25,8 @@
 //! imported := 13, site u8, position u64    how far the log of a site is here
 //! waiting  := 14, site, server, by u8, number u64, session i64, asked          a request that is on its way
 //! recalled := 15, path                     a token that the hub wants back
+//! kept     := 20, site u8, zxid i64        the last update that others had of a site that was given up; of site 0:
+//!                                          that they have of this one
 //! ```
 //! Integers are little-endian; `encoded`, `name`, `data` and `path` have their length (u32) before them.
 //! Ids only tie the records together: whoever loads them gives new ones. A node is a znode or absent;

@@ -158,6 +158,24 @@ impl Replica {
         }
     }
 
+    /// Whether the others have given this site up, as it knows.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.applied.partition.tree().streams().standing() != SiteStanding::Member
+    }
+
+    /// At the leader of a site that the others have given up: they have said up to which zxid they have what it has made.
+    /// It is written down, so that this can be told when none of them can be asked.
+    pub fn site_is_kept(&mut self, zxid: i64, now: Now) {
+        self.at(now);
+        let streams = self.applied.partition.tree().streams();
+        let is_news = streams.standing() == SiteStanding::Lost && streams.kept_zxid().is_none();
+        if is_news && self.prepares() {
+            self.applied.partition.propose_site_item(None, &SiteItem::Kept { zxid });
+            self.pump();
+        }
+    }
+
     /// At the leader of a site that the others have given up: what it has is given up, too, and the hub's state is to
     /// come in its place.
     ///

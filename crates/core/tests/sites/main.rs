@@ -7,6 +7,7 @@ mod contacts;
 mod durable;
 mod joining;
 mod lease;
+mod lost;
 mod policy;
 mod programs;
 mod random;

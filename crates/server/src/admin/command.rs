@@ -11,7 +11,7 @@ use super::connection::Deadline;
 use super::{Admin, Unanswered, json_response, render};
 use crate::metrics::Figures;
 use crate::view::SiteOrder;
-use crate::view::{Mode, Moved, Question, SnapshotDone};
+use crate::view::{LostAsked, Mode, Moved, Question, SnapshotDone};
 use crate::words::NOT_SERVING;
 
 /// How long a snapshot may take.
@@ -19,6 +19,9 @@ const SNAPSHOT_TIME: Duration = Duration::from_secs(600);
 /// How long a move may take, and how often is asked.
 const MOVE_TIME: Duration = Duration::from_secs(8);
 const MOVE_POLL: Duration = Duration::from_millis(5);
+/// How long it may take to read what is lost, and how many updates are told where nothing is said.
+const LOST_TIME: Duration = Duration::from_secs(120);
+const LOST_UPDATES: usize = 1000;
 /// Time for the reply after it.
 const REPLY_TIME: Duration = Duration::from_secs(10);
 
@@ -61,6 +64,8 @@ commands! {
     Sites ["sites"];
     SitesAdd ["sites_add"];
     SitesLose ["sites_lose"];
+    SitesLost ["sites_lost"];
+    SitesLostData ["sites_lost_data"];
     SitesPromote ["sites_promote"];
     SitesRejoin ["sites_rejoin"];
     SitesRemove ["sites_remove"];
@@ -135,10 +140,11 @@ impl Command {
         names[0]
     }
 
-    /// Whether it changes anything, and so is asked for by POST, by somebody who may.
+    /// Whether it changes anything, or tells what only who may do everything is told, and so is asked for by POST, by somebody who may.
     pub(super) fn changes(self) -> bool {
         use Command::{
-            ConnectionStatReset, Move, ObserverConnectionStatReset, SetTraceMask, Snapshot, StatReset,
+            ConnectionStatReset, Move, ObserverConnectionStatReset, SetTraceMask, SitesLostData, Snapshot,
+            StatReset,
         };
         self.is_of_sites()
             || matches!(
@@ -147,6 +153,8 @@ impl Command {
                     | Move
                     | ObserverConnectionStatReset
                     | SetTraceMask
+                    // It changes nothing, but tells what ACLs keep from others.
+                    | SitesLostData
                     | Snapshot
                     | StatReset
             )
@@ -323,6 +331,37 @@ pub(super) async fn order_sites(command: Command, admin: &Admin, parameters: &Pa
         Ok(Ok(())) => Reply::new(command.name(), fields(json!({ "done": done }))),
         Ok(Err(why)) => refused(StatusCode::CONFLICT, &why),
         Err(Unanswered) => refused(StatusCode::SERVICE_UNAVAILABLE, NOT_SERVING),
+    }
+}
+
+/// Tells what a site that was given up alone has, which is read from the log's files.
+pub(super) async fn lost(
+    command: Command,
+    admin: &Admin,
+    parameters: &Parameters,
+    deadline: &Deadline,
+) -> Reply {
+    let number = |name: &str| parameters.get(name).filter(|text| !text.is_empty());
+    let after = number("after").map_or(Ok(0), |text| {
+        i64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).map_err(|_| "after")
+    });
+    let most = number("limit").map_or(Ok(LOST_UPDATES), |text| text.parse().map_err(|_| "limit"));
+    let (after_zxid, most) = match (after, most) {
+        (Ok(after), Ok(most)) => (after, most),
+        (Err(bad), _) | (_, Err(bad)) => {
+            let why = format!("{bad} is no number: /commands/sites_lost?after=0x5003&limit=100");
+            return Reply::refused(command, StatusCode::BAD_REQUEST, &why);
+        }
+    };
+    let asked = LostAsked { after_zxid, most, with_data: command == Command::SitesLostData };
+    deadline.put_off(LOST_TIME + REPLY_TIME);
+    let told = admin.ask_even_looking_for(LOST_TIME, |reply| Question::Lost(asked, reply)).await;
+    deadline.put_off(REPLY_TIME);
+    match told {
+        Ok(Ok(lost)) => Reply::new(command.name(), render::lost(&lost)),
+        // With status 200, as other views that a server does not have.
+        Ok(Err(why)) => Reply::error(command.name(), StatusCode::OK, &why),
+        Err(Unanswered) => Reply::refused(command, StatusCode::SERVICE_UNAVAILABLE, NOT_SERVING),
     }
 }
 

@@ -116,8 +116,17 @@ impl Admin {
         &self,
         question: impl FnOnce(oneshot::Sender<T>) -> Question,
     ) -> Result<T, Unanswered> {
+        self.ask_even_looking_for(ANSWER_TIME, question).await
+    }
+
+    /// The same, where the answer takes its time.
+    async fn ask_even_looking_for<T>(
+        &self,
+        time: Duration,
+        question: impl FnOnce(oneshot::Sender<T>) -> Question,
+    ) -> Result<T, Unanswered> {
         match self.process.phase() {
-            Phase::Looking | Phase::Serving => self.put(ANSWER_TIME, question).await,
+            Phase::Looking | Phase::Serving => self.put(time, question).await,
             Phase::Recovering | Phase::Stopping => Err(Unanswered),
         }
     }
@@ -292,9 +301,11 @@ async fn get_command(
     State(admin): State<Arc<Admin>>,
     Path(name): Path<String>,
     Query(parameters): Query<Parameters>,
+    Extension((deadline, _)): Extension<(Deadline, Shown)>,
 ) -> Response {
     let reply = match Command::by_name(&name) {
         Some(command) if command.changes() => command.not_allowed("POST"),
+        Some(Command::SitesLost) => command::lost(Command::SitesLost, &admin, &parameters, &deadline).await,
         Some(command) => command.run(&admin, &parameters).await,
         None => Reply::unknown(&name),
     };
@@ -339,6 +350,7 @@ async fn post_command(
     let reply = match command {
         Command::Move => command::move_subtree(&admin, &parameters).await,
         command if command.is_of_sites() => command::order_sites(command, &admin, &parameters).await,
+        Command::SitesLostData => command::lost(command, &admin, &parameters, &deadline).await,
         Command::Snapshot => command::snapshot(&admin, &deadline).await,
         command => command.run(&admin, &parameters).await,
     };

@@ -1,14 +1,15 @@
 //! What commands answer, as JSON with the field names of ZooKeeper's admin server.
 
 use serde_json::{Map, Value, json};
+use stoa_core::{LostOperation, LostUpdate};
 
 use super::command::fields;
 use crate::config::{SETTINGS, Settings};
 use crate::metrics::{Figures, average_ms, latency_min_us, monitor_texts, monitor_values};
 use crate::process::{Process, VERSION};
 use crate::view::{
-    Balance, Connection, Digest, EnsembleStatus, Holder, MemberStatus, Mode, Moved, Partition, Session,
-    SessionWatches, SiteView, SitesView, Sizes, Stats, Subtree, WatchSummary,
+    Balance, Connection, Digest, EnsembleStatus, Holder, LostView, MemberStatus, Mode, Moved, NO_SITES,
+    Partition, Session, SessionWatches, SiteView, SitesView, Sizes, Stats, Subtree, WatchSummary,
 };
 use crate::words::{by_path, interest_ops, java_address, server_id};
 
@@ -368,9 +369,6 @@ pub(super) fn moved(of: &Moved) -> Value {
     json!({ "path": of.path, "to": of.to, "refused": of.refused, "time": of.at_ms })
 }
 
-/// What a server answers that has nothing to do with sites.
-const NO_SITES: &str = "this server is of none of several sites";
-
 pub(super) fn sites(sites: Option<&SitesView>) -> Map<String, Value> {
     let Some(sites) = sites else { return fields(json!({ "error": NO_SITES })) };
     fields(json!({
@@ -381,6 +379,8 @@ pub(super) fn sites(sites: Option<&SitesView>) -> Map<String, Value> {
         "next_hub": sites.next_hub,
         "waits_for": sites.waits_for,
         "is_given_up": sites.is_lost,
+        "kept_zxid": sites.kept_zxid.map(hex),
+        "lost_updates": sites.lost_updates,
         "leads": sites.leads,
         "committed_position": sites.committed,
         "applied_position": sites.applied,
@@ -405,6 +405,7 @@ fn of_site(site: &SiteView) -> Value {
         "is_hub": site.is_hub,
         "is_self": site.is_own,
         "is_given_up": site.is_lost,
+        "kept_zxid": site.kept_zxid.map(hex),
         "servers": site.servers,
         "connected": site.connected,
         "connected_since": site.connected_ms,
@@ -415,6 +416,41 @@ fn of_site(site: &SiteView) -> Value {
         "unshipped_bytes": unshipped.map(|of| of.bytes),
         "unshipped_ms": unshipped.map(|of| of.age_us as f64 / 1e3),
         "unshipped_is_all": unshipped.map(|of| of.is_all),
+    })
+}
+
+fn hex(of: i64) -> String {
+    format!("0x{of:x}")
+}
+
+/// What a site that was given up alone has.
+pub(super) fn lost(LostView { site, kept_zxid, lost }: &LostView) -> Map<String, Value> {
+    fields(json!({
+        "site": site,
+        "kept_zxid": hex(*kept_zxid),
+        "lost_updates": lost.count,
+        "is_all": lost.is_all,
+        "are_more": lost.are_more,
+        "updates": lost.updates.iter().map(of_lost).collect::<Vec<_>>(),
+    }))
+}
+
+fn of_lost(update: &LostUpdate) -> Value {
+    let in_hex = |data: &[u8]| data.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let operation = |of: &LostOperation| {
+        let mut told = json!({ "operation": of.name, "path": of.path, "bytes": of.bytes });
+        if let Some(data) = &of.data {
+            told["data"] = in_hex(data).into();
+        }
+        told
+    };
+    json!({
+        "zxid": hex(update.zxid),
+        "time": update.time_ms,
+        "session": hex(update.session),
+        "position": update.position,
+        "is_multi": update.is_multi,
+        "operations": update.operations.iter().map(operation).collect::<Vec<_>>(),
     })
 }
 

@@ -344,7 +344,7 @@ fn whoever_changes_something_has_all_permissions_on_the_root() {
     };
     let changing = command::COMMANDS.iter().filter(|(_, command)| command.changes());
     let names: Vec<&str> = changing.map(|(names, _)| names[0]).collect();
-    assert_eq!(names.len(), 11);
+    assert_eq!(names.len(), 12);
     for name in names {
         let (status, command, error) = post(name, "");
         assert_eq!((status, command), (401, json!(name)));
@@ -518,11 +518,12 @@ fn a_hub_tells_of_the_other_sites_and_who_holds_what() {
         json!({
             "site": "california", "number": 2, "is_hub": false, "is_self": false, "is_given_up": false,
             "servers": ["california.example:2889"], "connected": true, "connected_since": 1_700_000_000_000_i64,
-            "round_trip_ms": 62.5, "imported_position": 40, "acknowledged_position": 4000,
+            "kept_zxid": null, "round_trip_ms": 62.5, "imported_position": 40, "acknowledged_position": 4000,
             "unshipped_entries": 3, "unshipped_bytes": 700, "unshipped_ms": 31.0, "unshipped_is_all": true
         })
     );
     let away = &answer["sites"][2];
+    assert_eq!((&away["is_given_up"], &away["kept_zxid"]), (&json!(true), &json!("0x50003")));
     assert_eq!((&away["connected"], &away["unshipped_entries"]), (&json!(false), &Value::Null));
     let expected = json!({
         "path": "/hot", "holder": "california", "holder_number": 2, "exists": true,
@@ -537,6 +538,42 @@ fn a_hub_tells_of_the_other_sites_and_who_holds_what() {
         let answer = Served::example().command(question);
         assert_eq!(answer["error"], "this server is of none of several sites", "{question}");
     }
+}
+
+#[test]
+fn a_site_that_was_given_up_tells_what_it_alone_has() {
+    let served = Served::of_ensemble(hub);
+    let operation = |data: Option<&str>| {
+        let mut told = json!({ "operation": "setData", "path": "/a", "bytes": 2 });
+        data.into_iter().for_each(|data| told["data"] = data.into());
+        told
+    };
+    let update = |zxid: &str, data| {
+        json!({
+            "zxid": zxid, "time": 1_700_000_000_000_i64, "session": "0x77", "position": 41, "is_multi": false,
+            "operations": [operation(data)]
+        })
+    };
+    let answer = served.command("sites_lost?limit=1");
+    let expected = json!({
+        "command": "sites_lost", "error": null, "site": "frankfurt", "kept_zxid": "0x3", "lost_updates": 2,
+        "is_all": true, "are_more": true, "updates": [update("0x803", None)]
+    });
+    assert_eq!(answer, expected);
+    let rest = served.command("sites_lost?after=0x803");
+    assert_eq!((&rest["are_more"], &rest["updates"]), (&json!(false), &json!([update("0x1003", None)])));
+    for bad in ["after=0xg", "limit=many"] {
+        let (status, _, body) = served.ask("GET", &format!("sites_lost?{bad}"), "");
+        assert!(status == 400 && body.contains(" is no number"), "{bad}: {body}");
+    }
+    // The data is told only to who may read everything.
+    let (status, _, body) = served.ask("POST", "sites_lost_data?after=803", "");
+    let data: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &data["updates"]), (200, &json!([update("0x1003", Some("6162"))])));
+    let (status, ..) = served.ask("GET", "sites_lost_data", "");
+    assert_eq!(status, 405);
+    let none = Served::example().command("sites_lost");
+    assert_eq!(none["error"], "this server is of none of several sites");
 }
 
 #[test]

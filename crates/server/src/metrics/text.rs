@@ -459,6 +459,7 @@ stoa_site_unshipped_bytes{site=\"california\"} 700
 stoa_site_unshipped_seconds{site=\"california\"} 0.031
 stoa_site_imported_position{site=\"california\"} 40
 stoa_site_imported_position{site=\"frankfurt\"} 0
+stoa_site_lost_behind_zxid{site=\"frankfurt\"} 327683
 stoa_forwarded_requests 6
 stoa_held_answers 2
 stoa_site_reign 1
@@ -478,6 +479,13 @@ stoa_token_visits_total 1
         };
         let text = |stats| of_ensemble(&prometheus(&Figures { stats, ..Figures::default() }), is_of_it);
         assert_eq!(text(hub()), HUB);
+        let alone = |stats: &mut Stats| {
+            let sites = stats.sites.as_mut().unwrap();
+            (sites.is_lost, sites.lost_updates) = (true, Some(12));
+        };
+        let mut given_up = hub();
+        alone(&mut given_up);
+        assert!(text(given_up).contains("\nstoa_site_lost_updates 12\n"));
         assert_eq!(text(leader()), "");
     }
 

@@ -4,17 +4,21 @@
 //! ```text
 //! hello   := "stoa sites", version i32, name, term i64, joined bool, applied i64, hub i32, imported i64, lives i32,
 //!            following i64, looks bool, software
-//! welcome := number i32, from i32, hub i32, reign i64, what i32, applied i64, claim, misses bool, software
+//! welcome := number i32, from i32, hub i32, reign i64, what i32, applied i64, claim, misses bool, software, kept i64
 //! claim   := reign i64, hub i32, life i32, lost i32, needed i32, automatic bool        of reign 0 where there is none
 //! ```
+//! `kept` is for a site that was given up: the zxid of the last of its updates that the others have, 0 of none, and -1
+//! where there is nothing to tell. Whoever does not know what stands behind the rest passes over it, and who is told
+//! nothing there takes it for -1.
+//!
 //! Integers are big-endian, texts have their length before them (i32).
 
 pub(super) use stoa_core::SiteAnswer as Answer;
 use stoa_core::{Claim, Greeting, SITE_MAX, SiteId, SiteSet};
-use stoa_wire::{DecodeError, Reader, put};
+use stoa_wire::{DecodeError, Reader, ZXID_MAX, put};
 
 /// The protocol between sites, and the state that is sent with it.
-const VERSION: i32 = 3;
+const VERSION: i32 = 4;
 const MAGIC: &str = "stoa sites";
 
 /// The leader of a site that connects to the hub, or looks around.
@@ -61,6 +65,8 @@ pub(super) struct Welcome {
     pub(super) applied: u64,
     /// Whether it would follow who takes the hub's place without an operator.
     pub(super) misses_hub: bool,
+    /// Of a site that was given up: the last of its updates that the others have, 0 of none.
+    pub(super) kept_zxid: Option<i64>,
     /// What it runs.
     pub(super) software: String,
 }
@@ -142,6 +148,7 @@ impl Welcome {
         put::bool(&mut out, claim.is_automatic);
         put::bool(&mut out, self.misses_hub);
         put::str(&mut out, &self.software);
+        put::i64(&mut out, self.kept_zxid.unwrap_or(-1));
         out
     }
 
@@ -167,7 +174,9 @@ impl Welcome {
         let claim = Some(claim).filter(|claim| claim.reign > 0 && claim.hub > 0);
         let misses_hub = reader.bool().ok()?;
         let software = reader.str().ok()?.to_owned();
-        Some(Self { number, from, hub, reign, answer, claim, applied, misses_hub, software })
+        let kept_zxid = if reader.rest().is_empty() { None } else { Some(reader.i64().ok()?) };
+        let kept_zxid = kept_zxid.filter(|zxid| (0..=ZXID_MAX).contains(zxid));
+        Some(Self { number, from, hub, reign, answer, claim, applied, misses_hub, kept_zxid, software })
     }
 }
 
@@ -221,11 +230,19 @@ mod tests {
             claim: Some(claim),
             applied: 9,
             misses_hub: true,
+            kept_zxid: Some(7 << 11),
             software: "stoa 1".into(),
         };
         let bytes = welcome.encode();
-        assert_eq!(Welcome::decode(&bytes), Some(welcome));
-        assert!((0..bytes.len()).all(|len| Welcome::decode(&bytes[..len]).is_none()));
+        assert_eq!(Welcome::decode(&bytes), Some(welcome.clone()));
+        // Who says less than that has the release before.
+        let before = bytes.len() - 8;
+        let of_before = Welcome { kept_zxid: None, ..welcome.clone() };
+        assert_eq!(Welcome::decode(&bytes[..before]), Some(of_before.clone()));
+        assert!((0..bytes.len()).all(|len| len == before || Welcome::decode(&bytes[..len]).is_none()));
+        // And who has the next one may say more.
+        assert_eq!(Welcome::decode(&[&bytes[..], b"more"].concat()), Some(welcome));
+        assert_eq!(Welcome::decode(&of_before.encode()), Some(of_before));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::hello::{Answer, SiteHello, Welcome};
 use super::*;
-use stoa_core::{Greeting, answer_site, believed_hub, knows_later_hub, upper_site};
+use stoa_core::{Greeting, answer_site, believed_hub, kept_of_site, knows_later_hub, upper_site};
 
 impl Sites {
     /// The site that this one is to be connected to: the hub, or who is to be it. None where this is that site.
@@ -123,6 +123,9 @@ impl Sites {
             if welcome.answer == Answer::Lost && server.has_joined() {
                 tracing::error!("the other sites have given this one up");
                 server.site_is_lost(now);
+            }
+            if let Some(zxid) = welcome.kept_zxid {
+                server.site_is_kept(zxid, now);
             }
             if let Some(claim) = welcome.claim {
                 server.follow_site(claim, now);
@@ -283,6 +286,7 @@ impl Sites {
             claim,
             applied,
             misses_hub: server.misses_hub(driver.now()),
+            kept_zxid: kept_of_site(&server, site.number, &greeting),
             software: software(),
         })
     }

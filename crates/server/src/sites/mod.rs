@@ -10,6 +10,7 @@ mod backlog;
 mod hello;
 mod link;
 mod list;
+mod lost;
 mod meet;
 mod order;
 mod pack;
@@ -83,6 +84,9 @@ pub(crate) struct Sites {
     began_in: Cell<u64>,
     /// The zxid of the list whose lines on tokens have been handed in.
     ruled_by: Cell<i64>,
+    /// Where this site was given up: how many of its updates the others do not have, once that is counted.
+    lost_count: Cell<Option<u64>>,
+    is_counting_lost: Cell<bool>,
 }
 
 /// How it stands with another site.
@@ -135,6 +139,8 @@ impl Sites {
             driver: OnceCell::new(),
             began_in: Cell::new(0),
             ruled_by: Cell::new(0),
+            lost_count: Cell::new(None),
+            is_counting_lost: Cell::new(false),
         })))
     }
 
@@ -238,6 +244,7 @@ impl Sites {
     /// Sees to it that there are the connections that there have to be, and no others.
     fn tend(self: &Rc<Self>, driver: &Rc<Driver>) {
         self.hand_in_rules(driver);
+        self.tend_lost(driver);
         let leads = driver.server.borrow().leads();
         if !leads {
             self.links.borrow().values().for_each(|link| link.end());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Site, SiteStatus, Sites};
 use crate::driver::Driver;
 use crate::view::{Holder, SiteView, SitesView, UnshippedView};
-use stoa_core::{SiteSet, SiteStanding, SitesStatus, Unshipped};
+use stoa_core::{SiteSet, SitesStatus, Unshipped};
 
 impl Sites {
     /// How this site stands among the others.
@@ -30,7 +30,8 @@ impl Sites {
         let claimed = claim.map(|claim| self.names(SiteSet::of(claim.hub), driver));
         let next_hub = claimed.and_then(|names| names.into_iter().next());
         let waits_for = self.names(known.waits_for, driver);
-        let is_lost = known.standing != SiteStanding::Member;
+        let is_lost = known.is_given_up();
+        let kept_zxid = driver.server.borrow().tree().streams().kept_zxid();
         let (number, hub) = (Some(own.into()), Some(hub.into()));
         SitesView {
             number,
@@ -39,6 +40,8 @@ impl Sites {
             next_hub,
             waits_for,
             is_lost,
+            kept_zxid,
+            lost_updates: self.lost_count.get(),
             leads,
             committed,
             applied,
@@ -75,6 +78,7 @@ impl Sites {
             is_hub: known.map_or(site.is_hub, |known| known.hub == site.number),
             is_own,
             is_lost: other.is_some_and(|other| other.is_lost),
+            kept_zxid: other.and_then(|other| other.kept_zxid),
             servers: site.addresses.servers.iter().map(|(host, port)| format!("{host}:{port}")).collect(),
             connected: is_beside.then_some(link.is_some()),
             connected_ms,

@@ -22,7 +22,8 @@ pub use connection::{Connection, ConnectionSession};
 pub use counts::{Following, Quota, Service, Sizes, Watchers};
 pub use ensemble::{EnsembleStatus, LAG_ENTRIES_MAX, LinkStatus, MemberStatus, Mode, Timeline};
 pub use partition::{Partition, Subtree};
-pub use sites::{Holder, SiteOrder, SiteView, SitesView, UnshippedView};
+pub(crate) use sites::NO_SITES;
+pub use sites::{Holder, LostAsked, LostView, SiteOrder, SiteView, SitesView, UnshippedView};
 pub(crate) use unready::why_unready;
 
 /// A question to the thread that owns the partition, with the place where the answer goes.
@@ -50,6 +51,8 @@ pub enum Question {
     Move(String, u8, oneshot::Sender<Result<(), String>>),
     /// Who holds the token of a path; nobody where there are no sites.
     Holder(String, oneshot::Sender<Option<Holder>>),
+    /// What this site alone has, which the others have given up.
+    Lost(LostAsked, oneshot::Sender<Result<LostView, String>>),
     /// Whether whoever has proved to be these has all permissions on the root.
     MayAdminister(Vec<Identity>, oneshot::Sender<bool>),
     /// The history of digests of the tree.
@@ -100,6 +103,7 @@ impl Question {
             Question::Holder(path, reply) => {
                 let _ = reply.send(source.holder(&path));
             }
+            Question::Lost(asked, reply) => source.lost(asked, reply),
             Question::MayAdminister(identities, reply) => {
                 let _ = reply.send(source.may_administer(&identities));
             }
@@ -143,6 +147,8 @@ pub trait Source {
     fn move_subtree(&mut self, path: &str, to: u8) -> Result<(), String>;
     /// Who holds the token of a path; nobody where there are no sites.
     fn holder(&self, path: &str) -> Option<Holder>;
+    /// Tells what this site alone has, which the others have given up, when that is read; or why it cannot be told.
+    fn lost(&mut self, asked: LostAsked, reply: oneshot::Sender<Result<LostView, String>>);
     /// Whether whoever has proved to be these has all permissions on the root.
     fn may_administer(&self, identities: &[Identity]) -> bool;
     /// The history of digests of the tree, oldest first.
@@ -824,6 +830,10 @@ pub(crate) mod tests {
             let sites = self.stats().sites?.sites;
             let name = sites.get(1).map(|site| site.name.clone());
             Some(Holder { site: 2, name, is_there: path == "/hot" })
+        }
+
+        fn lost(&mut self, asked: LostAsked, reply: oneshot::Sender<Result<LostView, String>>) {
+            let _ = reply.send(LostView::example(self.stats().sites.is_some(), asked));
         }
 
         fn may_administer(&self, identities: &[Identity]) -> bool {

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use stoa_core::SiteCounts;
+use stoa_core::{LostUpdates, SiteCounts};
+
+/// What a server answers that has nothing to do with sites.
+pub(crate) const NO_SITES: &str = "this server is of none of several sites";
 
 /// The site of a server, and the others, as that server knows them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,6 +24,10 @@ pub struct SitesView {
     pub waits_for: Vec<String>,
     /// Whether the others have given this site up.
     pub is_lost: bool,
+    /// There: the last of its updates that they have, as they have said; 0 of none.
+    pub kept_zxid: Option<i64>,
+    /// There: how many of its updates they do not have, as soon as these are counted.
+    pub lost_updates: Option<u64>,
     /// Whether the server leads its site: who does knows what others lack.
     pub leads: bool,
     /// Up to which position of the site's log entries are known to be committed.
@@ -55,6 +62,8 @@ pub struct SiteView {
     pub is_own: bool,
     /// Whether it was given up, and has not come back.
     pub is_lost: bool,
+    /// The last of its updates that the others had when it was given up last, 0 of none; `None` if it never was.
+    pub kept_zxid: Option<i64>,
     /// Where its servers listen for other sites.
     pub servers: Vec<String>,
     /// At the leader: whether its leader is connected. None of sites that are reached through the hub.
@@ -99,6 +108,28 @@ impl fmt::Display for SiteOrder {
     }
 }
 
+/// What is asked of what a site that was given up alone has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostAsked {
+    /// Behind this zxid; 0 for all.
+    pub after_zxid: i64,
+    /// So many updates at most.
+    pub most: usize,
+    /// Whether with their data.
+    pub with_data: bool,
+}
+
+/// What a site that was given up alone has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostView {
+    /// The site's name.
+    pub site: String,
+    /// The last of its updates that the others have; 0 of none.
+    pub kept_zxid: i64,
+    /// Those behind it.
+    pub lost: LostUpdates,
+}
+
 /// What another site has not acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnshippedView {
@@ -124,6 +155,35 @@ pub struct Holder {
 }
 
 #[cfg(test)]
+impl LostView {
+    /// Two updates are lost of a site that is one of several; of any other there is nothing to tell.
+    pub(crate) fn example(is_one: bool, asked: LostAsked) -> Result<Self, String> {
+        use stoa_core::{LostOperation, LostUpdate};
+        if !is_one {
+            return Err(NO_SITES.to_owned());
+        }
+        let update = |zxid: i64| {
+            let data = Some(b"ab".to_vec()).filter(|_| asked.with_data);
+            let operation = LostOperation { name: "setData", path: Some("/a".into()), bytes: Some(2), data };
+            LostUpdate {
+                position: 41,
+                zxid,
+                time_ms: 1_700_000_000_000,
+                session: 0x77,
+                is_multi: false,
+                is_committed: true,
+                operations: vec![operation],
+            }
+        };
+        let behind = [0x803, 0x1003].into_iter().filter(|zxid| *zxid > asked.after_zxid);
+        let updates: Vec<_> = behind.take(asked.most).map(update).collect();
+        let are_more = updates.last().is_some_and(|last| last.zxid < 0x1003);
+        let lost = LostUpdates { updates, count: 2, are_more, is_all: true };
+        Ok(Self { site: "frankfurt".into(), kept_zxid: 3, lost })
+    }
+}
+
+#[cfg(test)]
 impl SitesView {
     /// Of the hub's leader: one site is far behind, the other one away.
     pub(crate) fn example() -> Self {
@@ -144,7 +204,13 @@ impl SitesView {
             unshipped: Some(UnshippedView { entries: 3, bytes: 700, age_us: 31_000, is_all: true }),
             ..site(2, "california")
         };
-        let away = SiteView { connected: Some(false), imported: Some(0), ..site(3, "frankfurt") };
+        let away = SiteView {
+            is_lost: true,
+            kept_zxid: Some(0x5_0003),
+            connected: Some(false),
+            imported: Some(0),
+            ..site(3, "frankfurt")
+        };
         let counts = SiteCounts { writes_local: 100, writes_forwarded: 7, grants: 5, recalls: 2, visits: 1 };
         Self {
             name: "virginia".to_owned(),
@@ -154,6 +220,8 @@ impl SitesView {
             next_hub: None,
             waits_for: Vec::new(),
             is_lost: false,
+            kept_zxid: None,
+            lost_updates: None,
             leads: true,
             committed: 4_999,
             applied: 4_998,

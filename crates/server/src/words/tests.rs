@@ -160,6 +160,12 @@ fn latency_before_the_first_request_is_zero() {
         fn holder(&self, _: &str) -> Option<crate::view::Holder> {
             None
         }
+        fn lost(
+            &mut self,
+            _: crate::view::LostAsked,
+            _: oneshot::Sender<Result<crate::view::LostView, String>>,
+        ) {
+        }
         fn may_administer(&self, _: &[stoa_tree::Identity]) -> bool {
             false
         }

@@ -5,7 +5,7 @@ const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /// Milliseconds since the epoch as `Thu Jan 01 00:00:00 UTC 1970`.
-pub(super) fn date(ms: i64) -> String {
+pub(crate) fn date(ms: i64) -> String {
     let seconds = ms.div_euclid(1000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Years are counted from March, so that a leap day is a year's last; 719,468 days lie between

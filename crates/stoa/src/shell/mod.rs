@@ -26,6 +26,7 @@ use stoa_client::tls::Tls;
 use crate::failure::{Failure, Result};
 use crate::tls::TlsArgs;
 
+pub(crate) use date::date;
 pub(crate) use one_shot::{begins_with_option, run as run_word};
 pub(crate) use words::overview;
 

@@ -18,6 +18,7 @@ use stoa_core::SITES_PATH;
 
 use crate::admin::Admin;
 use crate::failure::{Context as _, Failure, Result};
+use crate::lost::{self, LostArgs};
 use crate::shell::ShellArgs;
 
 /// How long a token may take to come where it is pinned.
@@ -89,6 +90,11 @@ enum AboutSites {
         /// The name of the site
         site: String,
     },
+    /// Lists what a site that was given up has made and the others do not have: asked at a server of it
+    Lost {
+        #[command(flatten)]
+        list: LostArgs,
+    },
     /// Has the site of the server that is asked be the hub: best where most is imported of the one before
     Promote {
         /// Sites that are lost, and given up with that. Every other one has to be there
@@ -126,6 +132,7 @@ pub(crate) fn run(args: &SitesCommand) -> Result<()> {
         None => return show(args, "sites", None, table::of),
         Some(AboutSites::Token { path }) => return show(args, "token", Some(path), table::of_token),
         Some(AboutSites::Lose { site }) => return order::run(args, "sites_lose", ("site", site)),
+        Some(AboutSites::Lost { list }) => return lost::of_server(list, &args.admin, &args.shell),
         Some(AboutSites::Promote { lose }) => return order::promote(args, lose),
         Some(AboutSites::Rejoin { .. }) => return order::run(args, "sites_rejoin", ("site", "")),
         Some(AboutSites::Add { site }) => return order::run(args, "sites_add", ("site", site)),

@@ -29,6 +29,18 @@ fn of_now(answer: &Value, now_ms: u128) -> String {
             text,
             "\n{name} was given up by the others, and serves nobody: stoa sites rejoin --discard"
         );
+        if let Some(lost) = answer["lost_updates"].as_u64() {
+            let _ = writeln!(text, "{lost} of its updates the others do not have: stoa sites lost");
+        }
+    }
+    for site in answer["sites"].as_array().into_iter().flatten().filter(|site| site["is_given_up"] == true) {
+        if site["kept_zxid"].is_string() {
+            let (lost, kept) = (shown(&site["site"]), shown(&site["kept_zxid"]));
+            let _ = writeln!(
+                text,
+                "\n{lost} was given up; what it has made behind zxid {kept} is lost (stoa sites lost, asked there)"
+            );
+        }
     }
     if answer["next_hub"].is_string() {
         let waits: Vec<_> = answer["waits_for"].as_array().into_iter().flatten().map(shown).collect();
@@ -192,6 +204,19 @@ tokens: 5 given, 3 recalled, 1 visits
             misses.ends_with("\nb misses the hub, and would follow another one that takes its place\n"),
             "{misses}"
         );
+        let hub = of(&json!({
+            "site": "a", "number": 1, "leads": true, "sites": [
+                { "site": "b", "number": 2, "servers": [], "is_given_up": true, "kept_zxid": "0x5003" },
+                { "site": "c", "number": 3, "servers": [], "is_given_up": false, "kept_zxid": "0x803" }
+            ]
+        }));
+        let kept =
+            "\nb was given up; what it has made behind zxid 0x5003 is lost (stoa sites lost, asked there)\n";
+        assert!(hub.contains(kept) && !hub.contains("0x803"), "{hub}");
+        let lost = of(&json!({
+            "site": "b", "number": 2, "leads": true, "is_given_up": true, "lost_updates": 12, "sites": []
+        }));
+        assert!(lost.contains("\n12 of its updates the others do not have: stoa sites lost\n"), "{lost}");
         let new = of(&json!({ "site": "a", "number": null, "leads": true, "sites": [] }));
         assert!(new.ends_with("\na has not joined the others yet\n"), "{new}");
     }

@@ -28,6 +28,9 @@ pub(crate) struct Loss {
     pub(super) times: u32,
     /// Whether it has not come back since.
     pub(super) is_away: bool,
+    /// The last of its updates that the others had when it was given up last, 0 if they had none; what it had made behind
+    /// that is lost. Nothing is known of losses before this was noted.
+    pub(super) kept_zxid: Option<i64>,
 }
 
 /// A site is to be the hub, and another one follows it.
@@ -74,6 +77,13 @@ impl Tree {
     #[must_use]
     pub fn is_lost(&self, site: SiteId) -> bool {
         self.sites.is_lost(site)
+    }
+
+    /// The last update of a site that the others had when it was given up last, 0 if they had none. `None` if it never
+    /// was, or nothing is known of that.
+    #[must_use]
+    pub fn kept_of_lost(&self, site: SiteId) -> Option<i64> {
+        self.sites.losses.get(&site)?.kept_zxid
     }
 
     /// Of each site, the last of its updates that is here.
@@ -184,8 +194,9 @@ impl Tree {
         }
         self.sites.read_tokens.give_up(lost);
         for site in lost.iter() {
+            let kept_zxid = self.sites.seen.get(&site).copied().unwrap_or(0);
             let loss = self.sites.losses.entry(site).or_default();
-            (loss.times, loss.is_away) = (loss.times + 1, true);
+            *loss = Loss { times: loss.times + 1, is_away: true, kept_zxid: Some(kept_zxid) };
             self.sites.streams.give_up(site);
         }
         if is_new {

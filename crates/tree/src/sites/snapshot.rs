@@ -21,7 +21,8 @@ mod tag {
     pub(super) const LOSS: u8 = 17;
     pub(super) const SEEN: u8 = 18;
     pub(super) const CLAIM: u8 = 19;
-    pub(super) const READ_TOKEN: u8 = 20;
+    pub(super) const READ_TOKEN: u8 = 21;
+    pub(super) const KEPT: u8 = 20;
 }
 
 /// Writes the home of a session, if there are sites.
@@ -91,6 +92,12 @@ impl Tree {
             block.extend_from_slice(&[tag::LOSS, *site, u8::from(loss.is_away)]);
             block.extend_from_slice(&u64::from(loss.times).to_le_bytes());
         }
+        let of_others = sites.losses.iter().filter_map(|(site, loss)| Some((*site, loss.kept_zxid?)));
+        for (site, zxid) in of_others.chain(streams.kept_zxid().map(|zxid| (NO_SITE, zxid))) {
+            let block = walk.block();
+            block.extend_from_slice(&[tag::KEPT, site]);
+            block.extend_from_slice(&zxid.to_le_bytes());
+        }
         // Of this site itself what it has done last stands elsewhere.
         let own = (&sites.own, &0);
         for (site, zxid) in sites.seen.iter().filter(|(site, _)| **site != sites.own).chain([own]) {
@@ -152,6 +159,7 @@ impl Loader {
             tag::SEEN => Some(self.read_seen(reader)),
             tag::CLAIM => Some(self.read_claim(reader)),
             tag::READ_TOKEN => Some(self.read_read_token(reader)),
+            tag::KEPT => Some(self.read_kept(reader)),
             _ => None,
         }
     }
@@ -206,7 +214,20 @@ impl Loader {
         let (site, is_away) = (site(reader)?, reader.u8()? != 0);
         let times = u32::try_from(reader.u64()?);
         let times = times.map_err(|_| LoadError::Malformed("a site was given up too often"))?;
-        self.tree.sites.losses.insert(site, Loss { times, is_away });
+        self.tree.sites.losses.insert(site, Loss { times, is_away, kept_zxid: None });
+        Ok(())
+    }
+
+    fn read_kept(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
+        let (site, kept_zxid) = (reader.u8()?, zxid(reader)?);
+        let sites = &mut self.tree.sites;
+        if site == NO_SITE {
+            sites.streams.set_kept_zxid(kept_zxid);
+            return Ok(());
+        }
+        let loss = sites.losses.get_mut(&site);
+        let never = LoadError::Malformed("something is lost of a site that was never given up");
+        loss.ok_or(never)?.kept_zxid = Some(kept_zxid);
         Ok(())
     }
 

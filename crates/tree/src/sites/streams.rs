@@ -82,6 +82,8 @@ pub struct Streams {
     /// The same of the last claim.
     claimed: (u64, u64),
     standing: SiteStanding,
+    /// At a site that was given up: the last of its updates that the others have, as they have said.
+    kept_zxid: Option<i64>,
 }
 
 impl Streams {
@@ -301,6 +303,18 @@ impl Streams {
     /// It is that from now on.
     pub fn set_standing(&mut self, standing: SiteStanding) {
         self.standing = standing;
+    }
+
+    /// At a site that was given up: the last of its updates that the others have, 0 of none. What it has made behind that
+    /// it alone has. `None` before they have said so.
+    #[must_use]
+    pub fn kept_zxid(&self) -> Option<i64> {
+        self.kept_zxid
+    }
+
+    /// They have said so.
+    pub fn set_kept_zxid(&mut self, zxid: i64) {
+        self.kept_zxid = Some(zxid);
     }
 
     /// Where this site's log stood when the reign had begun here: what stands before that, and is no update, was for
