@@ -22,7 +22,7 @@ pub use connection::{Connection, ConnectionSession};
 pub use counts::{Following, Quota, Service, Sizes, Watchers};
 pub use ensemble::{EnsembleStatus, LAG_ENTRIES_MAX, LinkStatus, MemberStatus, Mode, Timeline};
 pub use partition::{Partition, Subtree};
-pub use sites::{Holder, SiteOrder, SiteView, SitesView, UnshippedView};
+pub use sites::{Holder, SiteOrder, SiteView, SitesView, TokenUsage, UnshippedView};
 pub(crate) use unready::why_unready;
 
 /// A question to the thread that owns the partition, with the place where the answer goes.
@@ -823,7 +823,16 @@ pub(crate) mod tests {
         fn holder(&self, path: &str) -> Option<Holder> {
             let sites = self.stats().sites?.sites;
             let name = sites.get(1).map(|site| site.name.clone());
-            Some(Holder { site: 2, name, is_there: path == "/hot" })
+            let usage = TokenUsage {
+                since_ms: Some(1_700_000_000_000),
+                uses: Some(40),
+                used_ms: Some(1_700_000_060_000),
+                shares: vec![(2, name.clone(), 93), (9, None, 7)],
+                has_others: false,
+                last: Some(9),
+            };
+            let is_there = path == "/hot";
+            Some(Holder { site: 2, name, is_there, usage: is_there.then_some(usage) })
         }
 
         fn may_administer(&self, identities: &[Identity]) -> bool {
