@@ -73,7 +73,7 @@ pub use shard::Shard;
 pub use shard_message::ShardMessage;
 pub use snapshot::SnapshotOutput;
 pub use stats::{OpStats, Stats, Watchers};
-pub use status::{OtherSite, Role, SiteCounts, SitesStatus, Status, Unshipped};
+pub use status::{OtherSite, Role, SiteCounts, SitesStatus, Status, TokenUse, Unshipped};
 pub use stoa_extension::Limits as CallLimits;
 pub use stoa_front::{
     Attached, AuditEvent, AuditOperation, AuditResult, Authentication, CloseReason, ConnectError, Connection,

@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Bound;
-use stoa_sites::{Kind, Policy, Rules, SITES_MAX, Settings, Site, Sites, is_at_or_below};
+use stoa_sites::{Kind, Policy, Rules, SITES_MAX, Settings, Site, Sites, Usage, is_at_or_below};
 use stoa_tree::{SiteId, SiteSet, Ticket};
 
 /// How far away a site is taken to be that nobody has measured yet: most pairs of data centres lie around this.
@@ -25,8 +25,12 @@ const LOOKED_AT_MAX: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Away {
     pub(crate) at: SiteId,
+    /// When it was given to that site.
+    pub(crate) since_us: u64,
     /// When that site was heard to use it, or has got it.
     pub(crate) used_us: u64,
+    /// How often it was heard to use it since then.
+    pub(crate) uses: u64,
 }
 
 /// Tokens that go to a site together.
@@ -189,11 +193,22 @@ impl TokenPolicy {
 
     /// A token goes to a site.
     pub(crate) fn gave(&mut self, path: &str, at: SiteId, now_us: u64) {
+        let away = Away { at, since_us: now_us, used_us: now_us, uses: 0 };
         if let Some(known) = self.away.get_mut(path) {
-            *known = Away { at, used_us: now_us };
+            *known = away;
         } else if self.away.len() < AWAY_MAX {
-            self.away.insert(path.into(), Away { at, used_us: now_us });
+            self.away.insert(path.into(), away);
         }
+    }
+
+    /// What is known of a token that was given to a site.
+    pub(crate) fn away(&self, path: &str) -> Option<Away> {
+        self.away.get(path).copied()
+    }
+
+    /// Who has used what is at a path lately, while this server leads the hub.
+    pub(crate) fn usage(&self, path: &str) -> Option<Usage> {
+        self.policy.as_ref()?.usage(path)
     }
 
     /// The holder of a znode's token has used it.
@@ -205,6 +220,7 @@ impl TokenPolicy {
             && let Some(away) = self.away.get_mut(top).filter(|away| away.at == by)
         {
             away.used_us = now_us;
+            away.uses += 1;
         }
     }
 
@@ -366,7 +382,7 @@ mod tests {
         assert_eq!(looked(&mut policy, 10), Some(256));
         assert_eq!(looked(&mut policy, 10), None);
         let rest = policy.look(LOOK_US * 2).unwrap();
-        assert_eq!(rest.last(), Some(&("/299".into(), Away { at: 2, used_us: 9 })));
+        assert_eq!(rest.last(), Some(&("/299".into(), Away { at: 2, since_us: 5, used_us: 9, uses: 1 })));
         assert_eq!(rest[rest.len() - 2].1.used_us, 5);
         policy.is_back("/299");
         assert_eq!(looked(&mut policy, LOOK_US * 4), Some(256));

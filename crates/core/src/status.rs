@@ -124,6 +124,23 @@ pub struct Unshipped {
     pub is_all: bool,
 }
 
+/// What the leader of the hub knows of a token and its use. It learns anew when it begins to lead.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TokenUse {
+    /// When it gave the token to the site that holds it, if it did, by the clock of [`Now::mono_us`](stoa_partition::Now).
+    pub since_us: Option<u64>,
+    /// When that site was heard to use it last, if it was heard since then.
+    pub used_us: Option<u64>,
+    /// How often it was heard to, of what has no mark of its own; none where it is not known since when it has it.
+    pub uses: Option<u64>,
+    /// Who has used the znode lately, if that is known, each with its share in percent.
+    pub shares: Vec<(SiteId, u8)>,
+    /// Whether others have, too, which are not told apart.
+    pub has_others: bool,
+    /// Who was last.
+    pub last: Option<SiteId>,
+}
+
 /// What the leader of a site counts of requests and tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SiteCounts {

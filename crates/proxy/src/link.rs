@@ -134,15 +134,21 @@ impl Link {
         Ok(())
     }
 
-    /// Holds back all that is sent in a direction, and what is under way, as if it was lost until the link is healed.
-    /// Nobody is told: connections stay, and new ones wait.
+    /// Holds back all that is sent in a direction, and what is under way, as if it was lost until that is healed.
+    /// Nobody is told: connections stay, and new ones wait until both directions are whole.
     pub fn cut(&self, direction: Direction) {
         self.shared.state.send_modify(|state| state.cut[direction as usize] = true);
     }
 
     /// Lets everything go again that was held back.
     pub fn heal(&self) {
-        self.shared.state.send_modify(|state| state.cut = [false; 2]);
+        self.heal_one(Direction::Up);
+        self.heal_one(Direction::Down);
+    }
+
+    /// Lets everything go again that was held back in a direction.
+    pub fn heal_one(&self, direction: Direction) {
+        self.shared.state.send_modify(|state| state.cut[direction as usize] = false);
     }
 
     /// Closes all connections at both ends, and loses what is under way.

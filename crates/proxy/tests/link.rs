@@ -168,6 +168,9 @@ async fn a_cut_link_holds_back_and_says_nothing() {
     receives(&mut client, b"down").await;
     let mut newcomer = TcpStream::connect(link.address()).await.unwrap();
     assert!(timeout(A_WHILE, listener.accept()).await.is_err());
+    link.cut(Direction::Down);
+    link.heal_one(Direction::Down);
+    receives_nothing(&mut server).await;
     link.heal();
     receives(&mut server, b"up").await;
     let (mut accepted, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();

@@ -26,6 +26,6 @@ mod table;
 pub use decision::{Access, Decision, Kind, Next, Settings};
 pub use durability::Durability;
 pub use paths::{is_at_or_below, is_movable, upward};
-pub use policy::Policy;
+pub use policy::{Policy, Usage};
 pub use rules::{Rule, Rules};
 pub use site::{SITES_MAX, Site, Sites, TooManySites};

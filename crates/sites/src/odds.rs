@@ -146,6 +146,40 @@ impl Odds {
         u32::from(self.rows[last][next]) + third.map(by).sum::<u32>()
     }
 
+    /// How what was done lately is shared out among the sites that are told apart, in percent, and whether there are more.
+    ///
+    /// It is the share that each has in the long run when they follow each other as the rows say (Kirchhoff's theorem on
+    /// trees: all ways to come to a site from each other one). What a row does not say is taken to be any of the others.
+    pub(crate) fn shares(&self) -> (impl Iterator<Item = (Site, u8)>, bool) {
+        let is_seen: [bool; SLOTS] = core::array::from_fn(|slot| self.seen(slot) > 0);
+        let others = |slot: usize| (0..SLOTS).filter(move |other| is_seen[*other] && *other != slot);
+        let follows = |from: usize, to: usize| {
+            let open = u64::from(self.open(from)) / others(from).count().max(1) as u64;
+            u64::from(self.rows[from][to]) + open
+        };
+        let comes_to = |slot: usize| match (others(slot).next(), others(slot).nth(1)) {
+            (Some(one), Some(two)) => {
+                let direct = follows(one, slot) * follows(two, slot);
+                let by_way = follows(one, two) * follows(two, slot) + follows(two, one) * follows(one, slot);
+                direct + by_way
+            }
+            (Some(one), None) => follows(one, slot),
+            _ => 1,
+        };
+        let mut weights: [u64; SLOTS] =
+            core::array::from_fn(|slot| if is_seen[slot] { comes_to(slot) } else { 0 });
+        if weights == [0; SLOTS]
+            && let Some(last) = self.last_slot()
+        {
+            weights[last] = 1;
+        }
+        let total = weights.iter().sum::<u64>().max(1);
+        let sites = self.sites;
+        let percent =
+            move |slot: usize| (Site(sites[slot]), ((weights[slot] * 100 + total / 2) / total) as u8);
+        ((0..SLOTS).filter(move |slot| is_seen[*slot]).map(percent), self.weights & CROWD != 0)
+    }
+
     /// How often something has followed a site, beyond what was expected of it.
     pub(crate) fn evidence(&self, last: Site) -> u16 {
         self.slot(last).map_or(0, |slot| self.weight(slot).saturating_sub(SEED_WEIGHT))
@@ -234,6 +268,43 @@ mod tests {
         assert!((48..=53).contains(&percent(&odds, 2, 2)), "{odds:?}");
         odds.observe(Site(2), 10_000);
         assert!(percent(&odds, 2, 2) >= 99 && percent(&odds, 2, 1) == 0);
+    }
+
+    #[test]
+    fn shares_are_those_of_what_was_done_lately() {
+        let shares = |odds: &Odds| {
+            let (shares, has_others) = odds.shares();
+            (shares.map(|(site, percent)| (site.0, percent)).collect::<Vec<_>>(), has_others)
+        };
+        let mut odds = Odds::default();
+        assert_eq!(shares(&odds), (vec![], false));
+        odds.observe(Site(7), 1);
+        assert_eq!(shares(&odds), (vec![(7, 100)], false));
+        odds.observe(Site(7), 99);
+        odds.observe(Site(2), 1);
+        let (few, _) = shares(&odds);
+        assert!(few[0].0 == 7 && (90..=97).contains(&few[0].1) && few[1] == (2, 100 - few[0].1), "{few:?}");
+        for _ in 0..200 {
+            odds.observe(Site(2), 1);
+            odds.observe(Site(7), 1);
+        }
+        assert!(shares(&odds).0.iter().all(|(_, percent)| (47..=53).contains(percent)), "{odds:?}");
+        for _ in 0..200 {
+            odds.observe(Site(2), 5);
+            odds.observe(Site(7), 2);
+            odds.observe(Site(4), 3);
+        }
+        let (three, has_others) = shares(&odds);
+        for (site, expected) in [(2, 50_u8), (7, 20), (4, 30)] {
+            let (_, percent) = three.iter().find(|it| it.0 == site).unwrap();
+            assert!(percent.abs_diff(expected) <= 12, "{three:?}");
+        }
+        assert!(!has_others);
+        odds.observe(Site(5), 1);
+        assert!(shares(&odds).1);
+        odds.observe(Site(5), 10_000);
+        let (one, _) = shares(&odds);
+        assert!(one.iter().any(|it| it.0 == 5 && it.1 >= 97), "{one:?}");
     }
 
     #[test]

@@ -26,6 +26,17 @@ const ALIKE_SHARE: u16 = 32;
 /// Each time that it was believed and then not so, half as much is added. It never takes more than some thousand moves.
 const STRIKES_MAX: u16 = 8;
 
+/// Who has used something lately, as far as it is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Usage {
+    /// The sites that are told apart, each with its share of what was done, in percent.
+    pub shares: Vec<(Site, u8)>,
+    /// Whether others have used it too, which are not told apart.
+    pub has_others: bool,
+    /// Who was last.
+    pub last: Option<Site>,
+}
+
 /// What an access says besides.
 #[derive(Debug, Default)]
 struct Learnt {
@@ -136,6 +147,17 @@ impl Policy {
             let key = self.key(path);
             self.report(&key, site, uses);
         }
+    }
+
+    /// Who has used what is at a path lately; nothing where that was forgotten, or is not looked at. What moves together is
+    /// known together.
+    #[must_use]
+    pub fn usage(&self, path: &str) -> Option<Usage> {
+        let odds = self.table.find(About::Object, &self.key(path))?.odds;
+        let (shares, has_others) = odds.shares();
+        let shares: Vec<(Site, u8)> = shares.collect();
+        let is_known = !shares.is_empty();
+        is_known.then(|| Usage { shares, has_others, last: odds.last() })
     }
 
     /// Takes in that a site has written so many times by itself, whatever that was of: the hub sees it in what the site

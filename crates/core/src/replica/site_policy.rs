@@ -260,7 +260,7 @@ impl Replica {
         if !self.prepares() {
             return;
         }
-        for (path, Away { at, used_us }) in away {
+        for (path, Away { at, used_us, .. }) in away {
             let tree = self.applied.partition.tree();
             if tree.holder_to_be(&path) != Some(at) || tree.get(&path).is_none() {
                 self.sites.policy.is_back(&path);

@@ -1,7 +1,7 @@
 //! How this site stands among the others, for operators.
 
 use crate::replica::Replica;
-use crate::status::{OtherSite, SitesStatus};
+use crate::status::{OtherSite, SitesStatus, TokenUse};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use stoa_partition::Asked;
@@ -37,6 +37,29 @@ impl Replica {
             bound_until_us: self.bound_until_us(),
             counts: self.sites.counts,
             others: sites.into_iter().map(|site| self.other_site(site)).collect::<Vec<_>>(),
+        })
+    }
+
+    /// At the hub's leader: what it knows of the token of a path and its use; `None` elsewhere.
+    #[must_use]
+    pub fn token_use(&self, path: &str) -> Option<TokenUse> {
+        let tree = self.applied.partition.tree();
+        let is_at_hub = tree.own_site().is_some() && tree.own_site() == tree.hub();
+        if !is_at_hub || !self.timeline.leads() || !self.sites.policy.is_there() {
+            return None;
+        }
+        let (holder, policy) = (tree.holder(path), &self.sites.policy);
+        let away = tree.marked_at(path).and_then(|at| policy.away(at));
+        let away = away.filter(|away| Some(away.at) == holder);
+        let usage = policy.usage(path);
+        let shares = usage.iter().flat_map(|usage| &usage.shares).map(|(site, percent)| (site.0, *percent));
+        Some(TokenUse {
+            since_us: away.map(|away| away.since_us),
+            used_us: away.filter(|away| away.uses > 0).map(|away| away.used_us),
+            uses: away.map(|away| away.uses),
+            shares: shares.collect(),
+            has_others: usage.as_ref().is_some_and(|usage| usage.has_others),
+            last: usage.and_then(|usage| usage.last).map(|site| site.0),
         })
     }
 

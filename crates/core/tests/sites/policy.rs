@@ -1,7 +1,7 @@
 //! Where tokens go by the policy that looks ahead, and by what an operator says.
 
 use super::*;
-use stoa_core::SiteCounts;
+use stoa_core::{SiteCounts, TokenUse};
 
 fn world(count: u8) -> World {
     let mut world = World::with(count, 64 << 20, of_kind(PolicyKind::Expected));
@@ -45,6 +45,36 @@ fn who_comes_first_gets_the_token_at_once() {
     assert_eq!(holders(&world, "/"), [HUB; 2], "the root stays");
     world.settle();
     world.check_equal();
+}
+
+#[test]
+fn the_leader_of_the_hub_knows_since_when_a_token_is_held_and_who_uses_it() {
+    let mut world = world(3);
+    let (one, two) = (world.open(2), world.open(3));
+    let known = |world: &World, path: &str| world.sites[0].server.token_use(path);
+    assert_eq!(known(&world, "/a"), Some(TokenUse::default()));
+    made(&mut world, one, "/a", 8);
+    world.settle();
+    let first = known(&world, "/a").unwrap();
+    assert_eq!((first.shares.as_slice(), first.has_others, first.last), (&[(2, 100)][..], false, Some(2)));
+    assert!(first.uses.is_some_and(|uses| (6..=8).contains(&uses)), "{first:?}");
+    assert!(first.used_us >= first.since_us && first.since_us.is_some(), "{first:?}");
+    // Another site comes once. Of one that is new more is expected than it has done.
+    world.ask(two, &set(1, "/a", b"y"));
+    world.settle();
+    let then = known(&world, "/a").unwrap();
+    assert!(then.shares.iter().any(|it| it.0 == 2 && it.1 > 60) && then.shares.len() == 2, "{then:?}");
+    assert_eq!(then.last, Some(3));
+    // What is below counts as held since then, too, until it has a mark of its own.
+    assert_eq!(known(&world, "/a/x").unwrap().since_us, then.since_us);
+    assert_eq!(known(&world, "/").unwrap().since_us, None);
+    for leaf in [1, 2] {
+        assert_eq!(world.sites[leaf].server.token_use("/a"), None);
+    }
+    // A new leader begins with nothing.
+    world.restart(HUB);
+    world.settle();
+    assert_eq!(known(&world, "/a"), Some(TokenUse::default()));
 }
 
 #[test]

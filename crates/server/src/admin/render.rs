@@ -455,8 +455,25 @@ fn of_lost(update: &LostUpdate) -> Value {
 }
 
 pub(super) fn token(path: &str, holder: Option<&Holder>) -> Map<String, Value> {
-    let Some(Holder { site, name, is_there }) = holder else { return fields(json!({ "error": NO_SITES })) };
-    fields(json!({ "path": path, "holder": name, "holder_number": site, "exists": is_there }))
+    let Some(Holder { site, name, is_there, usage }) = holder else {
+        return fields(json!({ "error": NO_SITES }));
+    };
+    let of_site = |(number, name, share): &(u64, Option<String>, u8)| json!({ "site": name, "number": number, "share_percent": share });
+    // Nobody that is known to have used it is not the same as nobody.
+    let used = usage.as_ref().filter(|usage| !usage.shares.is_empty());
+    fields(json!({
+        "path": path,
+        "holder": name,
+        "holder_number": site,
+        "exists": is_there,
+        "is_at_hubs_leader": usage.is_some(),
+        "since": usage.as_ref().and_then(|usage| usage.since_ms),
+        "uses_by_holder": usage.as_ref().and_then(|usage| usage.uses),
+        "last_use_by_holder": usage.as_ref().and_then(|usage| usage.used_ms),
+        "used_by": used.map(|usage| usage.shares.iter().map(of_site).collect::<Vec<_>>()),
+        "used_by_more": used.map(|usage| usage.has_others),
+        "used_last_by": used.and_then(|usage| usage.last),
+    }))
 }
 
 fn of_member(ensemble: &EnsembleStatus, member: &MemberStatus) -> Value {

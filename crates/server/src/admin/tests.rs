@@ -526,10 +526,22 @@ fn a_hub_tells_of_the_other_sites_and_who_holds_what() {
     assert_eq!((&away["is_given_up"], &away["kept_zxid"]), (&json!(true), &json!("0x50003")));
     assert_eq!((&away["connected"], &away["unshipped_entries"]), (&json!(false), &Value::Null));
     let expected = json!({
-        "path": "/hot", "holder": "california", "holder_number": 2, "exists": true,
+        "path": "/hot", "holder": "california", "holder_number": 2, "exists": true, "is_at_hubs_leader": true,
+        "since": 1_700_000_000_000_i64, "uses_by_holder": 40, "last_use_by_holder": 1_700_000_060_000_i64,
+        "used_by": [
+            { "site": "california", "number": 2, "share_percent": 93 },
+            { "site": null, "number": 9, "share_percent": 7 }
+        ],
+        "used_by_more": false, "used_last_by": 9,
         "command": "token", "error": null
     });
     assert_eq!(served.command("token?path=/hot"), expected);
+    let unknown = served.command("token?path=/other");
+    for field in ["since", "uses_by_holder", "last_use_by_holder", "used_by", "used_by_more", "used_last_by"]
+    {
+        assert_eq!(unknown[field], Value::Null, "{field}");
+    }
+    assert_eq!(unknown["is_at_hubs_leader"], false);
     for query in ["", "?path=", "?path=hot", "?path=/hot/"] {
         let error = served.command(&format!("token{query}"))["error"].clone();
         assert!(error.as_str().unwrap().contains("it takes a path"), "{query}: {error}");

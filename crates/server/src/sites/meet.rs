@@ -138,13 +138,17 @@ impl Sites {
         }
     }
 
-    /// A site's name, and where its servers may be: as the settings say, since that is how this server reaches them, or
+    /// Where this server reaches a site: as its own settings say, which may be another network than that of others, or
     /// else as all know it.
+    pub(super) fn reached_at<'a>(&'a self, known: &'a SiteAddresses) -> &'a SiteAddresses {
+        self.listed.iter().find(|site| site.name == known.name).unwrap_or(known)
+    }
+
+    /// A site's name, and where its servers may be.
     fn addresses(&self, site: SiteId, driver: &Driver) -> Option<(String, Vec<PeerAddress>)> {
         let known = self.list(driver).into_iter().find(|known| known.number == site)?.addresses;
-        let listed = self.listed.iter().find(|site| site.name == known.name);
         let of = |(host, port): &(String, u16)| PeerAddress { id: 0, host: host.clone(), port: *port };
-        let addresses = listed.unwrap_or(&known).servers.iter().map(of).collect();
+        let addresses = self.reached_at(&known).servers.iter().map(of).collect();
         Some((known.name, addresses))
     }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Site, SiteStatus, Sites};
 use crate::driver::Driver;
-use crate::view::{Holder, SiteView, SitesView, UnshippedView};
-use stoa_core::{SiteSet, SitesStatus, Unshipped};
+use crate::view::{Holder, SiteView, SitesView, TokenUsage, UnshippedView};
+use stoa_core::{SiteId, SiteSet, SitesStatus, TokenUse, Unshipped};
 
 impl Sites {
     /// How this site stands among the others.
@@ -79,7 +79,10 @@ impl Sites {
             is_own,
             is_lost: other.is_some_and(|other| other.is_lost),
             kept_zxid: other.and_then(|other| other.kept_zxid),
-            servers: site.addresses.servers.iter().map(|(host, port)| format!("{host}:{port}")).collect(),
+            servers: {
+                let reached_at = self.reached_at(&site.addresses);
+                reached_at.servers.iter().map(|(host, port)| format!("{host}:{port}")).collect()
+            },
             connected: is_beside.then_some(link.is_some()),
             connected_ms,
             round_trip_us: link.and_then(|link| link.round_trip).map(micros),
@@ -89,14 +92,31 @@ impl Sites {
         }
     }
 
-    /// Who holds the token of a path.
+    /// Who holds the token of a path, and what is known of its use.
     pub(crate) fn holder(&self, path: &str, driver: &Driver) -> Option<Holder> {
-        let (site, is_there) = {
+        let (site, is_there, usage) = {
             let server = driver.server.borrow();
-            (server.tree().holder(path)?, server.tree().get(path).is_some())
+            (server.tree().holder(path)?, server.tree().get(path).is_some(), server.token_use(path))
         };
-        let named = self.list(driver).into_iter().find(|known| known.number == site);
-        Some(Holder { site: site.into(), name: named.map(|known| known.addresses.name), is_there })
+        let list = self.list(driver);
+        let name = |site: SiteId| {
+            let known = list.iter().find(|known| known.number == site);
+            known.map(|known| known.addresses.name.clone())
+        };
+        let now = driver.now();
+        let wall_ms = |at_us: u64| {
+            let ago_ms = now.mono_us.saturating_sub(at_us) / 1000;
+            now.wall_ms - i64::try_from(ago_ms).unwrap_or(0)
+        };
+        let usage = usage.map(|known: TokenUse| TokenUsage {
+            since_ms: known.since_us.map(wall_ms),
+            uses: known.uses,
+            used_ms: known.used_us.map(wall_ms),
+            shares: known.shares.iter().map(|(site, share)| ((*site).into(), name(*site), *share)).collect(),
+            has_others: known.has_others,
+            last: known.last.map(Into::into),
+        });
+        Some(Holder { site: site.into(), name: name(site), is_there, usage })
     }
 }
 

@@ -23,7 +23,7 @@ pub use counts::{Following, Quota, Service, Sizes, Watchers};
 pub use ensemble::{EnsembleStatus, LAG_ENTRIES_MAX, LinkStatus, MemberStatus, Mode, Timeline};
 pub use partition::{Partition, Subtree};
 pub(crate) use sites::NO_SITES;
-pub use sites::{Holder, LostAsked, LostView, SiteOrder, SiteView, SitesView, UnshippedView};
+pub use sites::{Holder, LostAsked, LostView, SiteOrder, SiteView, SitesView, TokenUsage, UnshippedView};
 pub(crate) use unready::why_unready;
 
 /// A question to the thread that owns the partition, with the place where the answer goes.
@@ -829,7 +829,16 @@ pub(crate) mod tests {
         fn holder(&self, path: &str) -> Option<Holder> {
             let sites = self.stats().sites?.sites;
             let name = sites.get(1).map(|site| site.name.clone());
-            Some(Holder { site: 2, name, is_there: path == "/hot" })
+            let usage = TokenUsage {
+                since_ms: Some(1_700_000_000_000),
+                uses: Some(40),
+                used_ms: Some(1_700_000_060_000),
+                shares: vec![(2, name.clone(), 93), (9, None, 7)],
+                has_others: false,
+                last: Some(9),
+            };
+            let is_there = path == "/hot";
+            Some(Holder { site: 2, name, is_there, usage: is_there.then_some(usage) })
         }
 
         fn lost(&mut self, asked: LostAsked, reply: oneshot::Sender<Result<LostView, String>>) {

@@ -64,7 +64,7 @@ pub struct SiteView {
     pub is_lost: bool,
     /// The last of its updates that the others had when it was given up last, 0 of none; `None` if it never was.
     pub kept_zxid: Option<i64>,
-    /// Where its servers listen for other sites.
+    /// Where the server that tells this reaches its servers, which is where they listen for other sites.
     pub servers: Vec<String>,
     /// At the leader: whether its leader is connected. None of sites that are reached through the hub.
     pub connected: Option<bool>,
@@ -152,6 +152,25 @@ pub struct Holder {
     pub name: Option<String>,
     /// Whether there is a znode; else it is held with what is above it.
     pub is_there: bool,
+    /// At the hub's leader: what it knows of its use.
+    pub usage: Option<TokenUsage>,
+}
+
+/// What the hub's leader knows of a token and its use, since it leads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenUsage {
+    /// Since when the holder has it, milliseconds since the epoch, if this leader has given it.
+    pub since_ms: Option<i64>,
+    /// How often the holder was heard to use it since then.
+    pub uses: Option<u64>,
+    /// When it was heard to last, milliseconds since the epoch.
+    pub used_ms: Option<i64>,
+    /// The sites that have used the znode lately, each with its number, its name and its share in percent.
+    pub shares: Vec<(u64, Option<String>, u8)>,
+    /// Whether others have, too, which are not told apart.
+    pub has_others: bool,
+    /// The number of the one that was last.
+    pub last: Option<u64>,
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::config::Settings;
 use crate::process::{Phase, Process, VERSION};
-use crate::view::tests::{Example, ensemble_settings, follower, leader, looking, read_only, stats};
+use crate::view::tests::{Example, ensemble_settings, follower, hub, leader, looking, read_only, stats};
 use crate::view::{LinkStatus, Mode, Source, Stats, why_unready};
 
 fn process(words: &[Word]) -> Process {
@@ -46,6 +46,18 @@ fn srvr_and_stat() {
     let clients = "Clients:\n /127.0.0.1:4242[1](queued=1,recved=10,sent=11)\n \
                    /[0:0:0:0:0:0:0:1]:4243[5](queued=0,recved=1,sent=0)\n\n";
     assert_eq!(ask("stat"), format!("Zookeeper version: {VERSION}\n{clients}{figures}"));
+}
+
+#[test]
+fn srvr_and_stat_say_how_the_sites_stand() {
+    let lines = "Proposal sizes last/min/max: 44/40/90\nSite: virginia\nSite virginia: number 1, is_hub true\n\
+                 Site california: number 2, connected true, connected_since 1700000000000, round_trip_ms 62.5, \
+                 unshipped_entries 3, unshipped_ms 31, unshipped_is_all true, imported_position 40\n\
+                 Site frankfurt: number 3, connected false, imported_position 0\n";
+    for word in ["srvr", "stat"] {
+        let text = ask_of(hub, word);
+        assert!(text.ends_with(lines), "{text}");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::config::{MemberRole, Settings};
 use crate::date;
 use crate::metrics::{Figures, average_ms, latency_min_us, monitor_lines};
 use crate::process::{Phase, Process, VERSION};
-use crate::view::{Connection, Mode, Session, SessionWatches, Sizes, Source, Stats, why_unready};
+use crate::view::{Connection, Mode, Session, SessionWatches, SitesView, Sizes, Source, Stats, why_unready};
 
 /// What every word but a few answers while there is nothing to tell.
 pub(crate) const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests";
@@ -102,6 +102,28 @@ fn of_server(word: Word, process: &Process, source: &mut dyn Source) -> String {
     }
 }
 
+/// Which site the server is of, and a line for each, with the names that admin HTTP has for the same.
+fn sites(view: &SitesView) -> String {
+    view.sites.iter().fold(format!("Site: {}\n", view.name), |mut text, site| {
+        let unshipped = site.unshipped;
+        let said = [
+            Some(("number", site.number.to_string())),
+            site.is_hub.then(|| ("is_hub", true.to_string())),
+            site.is_lost.then(|| ("is_given_up", true.to_string())),
+            site.connected.map(|is| ("connected", is.to_string())),
+            site.connected_ms.map(|ms| ("connected_since", ms.to_string())),
+            site.round_trip_us.map(|us| ("round_trip_ms", (us as f64 / 1e3).to_string())),
+            unshipped.map(|of| ("unshipped_entries", of.entries.to_string())),
+            unshipped.map(|of| ("unshipped_ms", (of.age_us as f64 / 1e3).to_string())),
+            unshipped.map(|of| ("unshipped_is_all", of.is_all.to_string())),
+            site.imported.map(|position| ("imported_position", position.to_string())),
+        ];
+        let said = said.into_iter().flatten().map(|(name, value)| format!("{name} {value}"));
+        let _ = writeln!(text, "Site {}: {}", site.name, said.collect::<Vec<_>>().join(", "));
+        text
+    })
+}
+
 /// `srvr`, and `stat` with the lines of the clients.
 fn server(stats: &Stats, clients: &str) -> String {
     let proposals = match (stats.mode, stats.following.proposal_bytes) {
@@ -111,10 +133,11 @@ fn server(stats: &Stats, clients: &str) -> String {
         (Mode::Leader, None) => "Proposal sizes last/min/max: -1/-1/-1\n".to_owned(),
         _ => String::new(),
     };
+    let sites = stats.sites.as_ref().map(sites).unwrap_or_default();
     format!(
         "Zookeeper version: {VERSION}\n{clients}Latency min/avg/max: {}/{:?}/{}\nReceived: {}\nSent: {}\n\
          Connections: {}\nOutstanding: {}\nZxid: 0x{:x}\nMode: {}\nNode count: {}\n\
-         {proposals}",
+         {proposals}{sites}",
         latency_min_us(stats) / 1000,
         average_ms(stats),
         stats.latency_max_us / 1000,

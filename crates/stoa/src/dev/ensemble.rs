@@ -4,34 +4,38 @@ use std::io::{BufRead as _, IsTerminal as _};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
-use super::ADDRESS;
+use super::links::{Cable, Links};
 use super::plan::DevPlan;
 use super::process::{Process, ProcessEvent};
 use super::screen::Screen;
-use super::sites::Links;
 use super::typed::{Typed, help};
+use super::{ADDRESS, asked};
 use crate::failure::{Context as _, Failure, Result};
 
 /// A server stops within five seconds by itself; longer, and it hangs.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a server may take to say whether it leads.
-const MODE_PATIENCE: Duration = Duration::from_secs(1);
-/// An answer of srvr is shorter.
-const MODE_BYTES_MAX: u64 = 4096;
 /// Lines of output that may wait to be shown; servers wait then.
 const EVENTS_MAX: usize = 256;
 
 enum Event {
     Process(ProcessEvent),
     Typed(String),
-    /// What every server answered, for those that were asked.
-    Modes(Vec<Option<String>>),
+    /// What there is to show once every server is ready.
+    Announced(Answers),
+    /// What was asked for.
+    Status(Answers),
+}
+
+/// What servers answered, in the order of the plan, of those that were asked.
+#[derive(Default)]
+struct Answers {
+    modes: Vec<Option<String>>,
+    /// The site that is the hub, by its place, as those say who know of the latest one.
+    hub: Option<usize>,
 }
 
 impl From<ProcessEvent> for Event {
@@ -179,7 +183,8 @@ impl Ensemble {
             Event::Process(ProcessEvent::Ready(id)) => self.ready(index_of(id)),
             Event::Process(ProcessEvent::Ended(id, status)) => self.ended(index_of(id), status),
             Event::Typed(line) => self.typed(&line),
-            Event::Modes(modes) => self.status(&modes),
+            Event::Announced(answers) => self.announce(&answers),
+            Event::Status(answers) => self.status(&answers),
         }
     }
 
@@ -198,11 +203,11 @@ impl Ensemble {
         }
         if !self.is_announced && self.states.iter().all(|state| matches!(state, ServerState::Ready(_))) {
             self.is_announced = true;
-            self.announce();
+            self.ask(Event::Announced);
         }
     }
 
-    fn announce(&self) {
+    fn announce(&self, answers: &Answers) {
         let program = std::env::args().next().unwrap_or_else(|| "stoa".to_owned());
         let servers = self.plan.connection_string(0);
         let count = self.states.len();
@@ -216,9 +221,10 @@ impl Ensemble {
             (_, 0 | 1) => format!("All {count} servers are ready"),
             (_, sites) => format!("All {count} servers of {sites} sites are ready"),
         };
-        let connect = self.connection_strings();
+        // Where there were no sites before, the first one is about to begin that there are.
+        let connect = self.connection_strings(answers.hub.or(Some(0)));
         let what = match &self.plan.sites[..] {
-            [_, .., last] => format!("cut {0}, then status, then heal {0}", last.name),
+            [_, .., last] => format!("cut {}, then status, then heal", last.name),
             _ => format!("kill {count}, then status, then start {count}"),
         };
         self.screen.block(&format!(
@@ -233,9 +239,9 @@ impl Ensemble {
     }
 
     /// What clients connect to: that of each site on a line.
-    fn connection_strings(&self) -> String {
+    fn connection_strings(&self, hub: Option<usize>) -> String {
         let sites = 0..self.plan.sites.len();
-        let names: Vec<String> = sites.clone().map(|site| self.site(site)).collect();
+        let names: Vec<String> = sites.clone().map(|site| self.site(site, hub)).collect();
         let width = names.iter().map(String::len).max().unwrap_or_default();
         let line = |site: usize| format!("{:width$}  {}", names[site], self.plan.connection_string(site));
         let lines: Vec<String> = sites.map(line).collect();
@@ -243,14 +249,33 @@ impl Ensemble {
     }
 
     /// What there is to say of a site.
-    fn site(&self, index: usize) -> String {
-        let site = &self.plan.sites[index];
-        let link = match index {
-            0 => "the hub".to_owned(),
-            _ if self.links.is_cut(index) => "cut off from the hub".to_owned(),
-            _ => format!("{} ms to the hub and back", site.round_trip.as_millis()),
-        };
-        format!("{} ({link})", site.name)
+    fn site(&self, index: usize, hub: Option<usize>) -> String {
+        let sites = &self.plan.sites;
+        let others = || (0..sites.len()).filter(|other| *other != index);
+        let is_cut = |other: usize| (self.links.is_cut(index, other), self.links.is_cut(other, index));
+        let mut said = Vec::new();
+        match hub {
+            Some(hub) if hub == index => said.push("the hub".to_owned()),
+            Some(hub) if is_cut(hub) == (false, false) => {
+                said.push(format!("{} ms to the hub and back", sites[index].round_trips[hub].as_millis()));
+            }
+            _ => {}
+        }
+        if sites.len() > 2 && others().all(|other| is_cut(other) == (true, true)) {
+            said.push("cut off from all other sites".to_owned());
+        } else {
+            said.extend(others().filter_map(|other| {
+                let name = &sites[other].name;
+                match is_cut(other) {
+                    (false, false) => None,
+                    (true, true) => Some(format!("cut off from {name}")),
+                    (true, false) => Some(format!("nothing gets to {name}")),
+                    (false, true) => Some(format!("nothing comes from {name}")),
+                }
+            }));
+        }
+        let name = &sites[index].name;
+        if said.is_empty() { name.clone() } else { format!("{name} ({})", said.join(", ")) }
     }
 
     fn ended(&mut self, index: usize, status: std::io::Result<ExitStatus>) {
@@ -277,9 +302,9 @@ impl Ensemble {
             Ok(Typed::Kill(id)) => self.tell(id, Process::kill),
             Ok(Typed::Stop(id)) => self.tell(id, Process::stop),
             Ok(Typed::Start(id)) => self.start_again(id),
-            Ok(Typed::Cut(site)) => self.cut(site),
-            Ok(Typed::Heal(site)) => self.heal(site),
-            Ok(Typed::Status) => self.ask_modes(),
+            Ok(Typed::Cut(cable)) => self.cut(cable),
+            Ok(Typed::Heal(cable)) => self.heal(cable),
+            Ok(Typed::Status) => self.ask(Event::Status),
             Ok(Typed::Help) => self.screen.say(&help(!self.plan.sites.is_empty())),
             Ok(Typed::Quit) => self.end(),
             Ok(Typed::Nothing) => {}
@@ -316,49 +341,74 @@ impl Ensemble {
         }
     }
 
-    fn cut(&mut self, site: usize) {
-        let name = &self.plan.sites[site].name;
-        if self.links.is_cut(site) {
-            return self.screen.say(&format!("{name} is cut off already; heal {name} ends that"));
-        }
-        self.links.cut(site);
-        self.screen.say(&format!("{name} is cut off from the hub; heal {name} ends that"));
-    }
-
-    fn heal(&mut self, site: usize) {
-        let name = &self.plan.sites[site].name;
-        if !self.links.is_cut(site) {
-            return self.screen.say(&format!("{name} is not cut off; cut {name} does that"));
-        }
-        self.links.heal(site);
-        self.screen.say(&format!("{name} reaches the hub again"));
-    }
-
-    /// Asks every server that is ready what it is; the answers come as an event.
-    fn ask_modes(&self) {
-        let ports: Vec<Option<u16>> = std::iter::zip(&self.plan.servers, &self.states)
-            .map(|(server, state)| matches!(state, ServerState::Ready(_)).then_some(server.port))
-            .collect();
-        let events = self.events.clone();
-        tokio::spawn(async move {
-            let asked: Vec<_> =
-                ports.into_iter().map(|port| port.map(|port| tokio::spawn(mode(port)))).collect();
-            let mut modes = Vec::new();
-            for answer in asked {
-                modes.push(match answer {
-                    Some(answer) => answer.await.ok().flatten(),
-                    None => None,
-                });
+    fn cut(&mut self, cable: Cable) {
+        let is_news = self.links.cut(&cable.ways(self.plan.sites.len()));
+        let name = |site: usize| &self.plan.sites[site].name;
+        let (said, again) = match cable {
+            Cable::All => ("all sites are cut off from each other".to_owned(), "heal".to_owned()),
+            Cable::Of(site) => {
+                (format!("{} is cut off from all other sites", name(site)), format!("heal {}", name(site)))
             }
-            let _ = events.send(Event::Modes(modes)).await;
+            Cable::Between(one, other) => {
+                let (one, other) = (name(one), name(other));
+                (format!("{one} and {other} are cut off from each other"), format!("heal {one} {other}"))
+            }
+            Cable::From(from, to) => {
+                let (from, to) = (name(from), name(to));
+                (format!("nothing gets from {from} to {to}"), format!("heal {from} > {to}"))
+            }
+        };
+        let already = if is_news { "" } else { " already" };
+        self.screen.say(&format!("{said}{already}; {again} ends that"));
+    }
+
+    fn heal(&mut self, cable: Cable) {
+        let name = |site: usize| &self.plan.sites[site].name;
+        if !self.links.heal(&cable.ways(self.plan.sites.len())) {
+            return self.screen.say("there is nothing to heal: nothing of that is cut");
+        }
+        self.screen.say(&match cable {
+            Cable::All => "all sites reach each other again".to_owned(),
+            Cable::Of(site) => format!("{} and all other sites reach each other again", name(site)),
+            Cable::Between(one, other) => format!("{} and {} reach each other again", name(one), name(other)),
+            Cable::From(from, to) => format!("what {} sends gets to {} again", name(from), name(to)),
         });
     }
 
-    fn status(&self, modes: &[Option<String>]) {
+    /// Asks every server that is ready what it is, and who the hub is; the answers come as an event.
+    fn ask(&self, event: fn(Answers) -> Event) {
+        let ports: Vec<Option<(u16, u16)>> = std::iter::zip(&self.plan.servers, &self.states)
+            .map(|(server, state)| {
+                matches!(state, ServerState::Ready(_)).then_some((server.port, server.admin_port))
+            })
+            .collect();
+        let sites: Vec<String> = self.plan.sites.iter().map(|site| site.name.clone()).collect();
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            let has_sites = !sites.is_empty();
+            let asked: Vec<_> = ports
+                .into_iter()
+                .map(|ports| ports.map(|(port, admin)| tokio::spawn(asked::both(port, admin, has_sites))))
+                .collect();
+            let (mut modes, mut latest) = (Vec::new(), None);
+            for answer in asked {
+                let (mode, hub) = match answer {
+                    Some(answer) => answer.await.unwrap_or_default(),
+                    None => (None, None),
+                };
+                modes.push(mode);
+                latest = latest.max(hub);
+            }
+            let hub = latest.and_then(|(_, hub)| sites.iter().position(|site| *site == hub));
+            let _ = events.send(event(Answers { modes, hub })).await;
+        });
+    }
+
+    fn status(&self, answers: &Answers) {
         let mut said_of = None;
-        for ((server, state), mode) in self.plan.servers.iter().zip(&self.states).zip(modes) {
+        for ((server, state), mode) in self.plan.servers.iter().zip(&self.states).zip(&answers.modes) {
             if !self.plan.sites.is_empty() && said_of.replace(server.site) != Some(server.site) {
-                self.screen.say(&self.site(server.site));
+                self.screen.say(&self.site(server.site, answers.hub));
             }
             let indent = if self.plan.sites.is_empty() { "" } else { "  " };
             let mut line = format!("{indent}server {}: {}", server.id, state.name());
@@ -412,16 +462,4 @@ fn index_of(id: u8) -> usize {
 /// Takes a state out, to be put back in another form at once.
 fn replace(state: &mut ServerState) -> ServerState {
     std::mem::replace(state, ServerState::Down(String::new()))
-}
-
-/// What a server says that it is: leader, follower, observer or standalone.
-async fn mode(port: u16) -> Option<String> {
-    let ask = async {
-        let mut stream = TcpStream::connect((ADDRESS, port)).await.ok()?;
-        stream.write_all(b"srvr").await.ok()?;
-        let mut answer = String::new();
-        stream.take(MODE_BYTES_MAX).read_to_string(&mut answer).await.ok()?;
-        Some(answer.lines().find_map(|line| line.strip_prefix("Mode: "))?.to_owned())
-    };
-    timeout(MODE_PATIENCE, ask).await.ok().flatten()
 }

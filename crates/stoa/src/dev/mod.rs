@@ -1,7 +1,9 @@
 //! `stoa dev`: an ensemble in one terminal, or one for each of several sites, for people who try Stoa out. Servers are
 //! processes of their own, so that one can be killed and the others be watched.
 
+mod asked;
 mod ensemble;
+mod links;
 mod plan;
 mod process;
 mod screen;
@@ -85,9 +87,21 @@ impl Folder {
     }
 }
 
+/// Each two sites have sockets of their own, which for many sites are more than most systems allow at first.
+fn allow_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // What is not allowed is said when there are too many.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
 /// Runs an ensemble until it is told to stop.
 pub(crate) fn run(args: &DevArgs) -> Result<()> {
     let sites = sites::make(&args.sites, args.round_trips.as_deref())?;
+    if !sites.is_empty() {
+        allow_files();
+    }
     let folder = Folder::open(args)?;
     let count = args.servers.unwrap_or(if sites.is_empty() { 3 } else { 1 });
     let mut plan = plan::make(count, args.port, folder.path(), sites)?;

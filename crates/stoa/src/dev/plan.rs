@@ -71,12 +71,12 @@ impl DevPlan {
         self.servers_of(site).map(address).collect::<Vec<_>>().join(",")
     }
 
-    /// The setting `sites` of the servers of a site: from elsewhere the hub is reached through its proxies.
+    /// The setting `sites` of the servers of a site: they reach all others through their own proxies.
     pub(super) fn sites(&self, of: usize) -> String {
         let addresses = |(index, site): (usize, &SitePlan)| {
-            let ports: Vec<u16> = match (index, of) {
-                (0, 1..) => self.sites[of].proxies.clone(),
-                _ => self.servers_of(index).map(|server| server.site_port).collect(),
+            let ports: Vec<u16> = match index {
+                _ if index == of => self.servers_of(of).map(|server| server.site_port).collect(),
+                _ => self.sites[of].proxies[index].clone(),
             };
             let ports: Vec<String> = ports.iter().map(|port| format!("{ADDRESS}:{port}")).collect();
             format!("{}={}", site.name, ports.join("|"))
@@ -113,8 +113,10 @@ pub(super) fn make(count: u8, first_port: u16, folder: &Path, mut sites: Vec<Sit
             servers.push(ServerPlan { id, site, folder, port, peer_port, admin_port, site_port });
         }
     }
-    for site in sites.iter_mut().skip(1) {
-        site.proxies = (0..count).map(|_| any(&mut held)).collect::<Result<_>>()?;
+    for (from, site) in sites.iter_mut().enumerate() {
+        for (_, proxies) in site.proxies.iter_mut().enumerate().filter(|(to, _)| *to != from) {
+            *proxies = (0..count).map(|_| any(&mut held)).collect::<Result<_>>()?;
+        }
     }
     Ok(DevPlan { folder: folder.to_owned(), servers, sites, partitions: None, is_automatic: false })
 }
@@ -217,8 +219,6 @@ fn hold(port: u16, held: &mut Vec<TcpListener>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -254,8 +254,13 @@ mod tests {
         assert!(error.starts_with(&format!("cannot listen on peer port {port}, kept in ")), "{error}");
     }
 
+    fn sites_of(names: &[&str]) -> Vec<SitePlan> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        super::super::sites::make(&names, None).unwrap()
+    }
+
     fn two_sites() -> Vec<SitePlan> {
-        ["virginia", "frankfurt"].map(|name| SitePlan::new(name, Duration::from_millis(90))).into()
+        sites_of(&["virginia", "frankfurt"])
     }
 
     #[test]
@@ -266,10 +271,12 @@ mod tests {
         assert_eq!(places, [(1, 0), (2, 0), (3, 1), (4, 1)]);
         assert_eq!(plan.servers[3].folder, folder.path().join("frankfurt/4"));
         let of_servers = plan.servers.iter().flat_map(|it| [it.port, it.peer_port, it.site_port]);
-        let mut ports: Vec<u16> = of_servers.chain(plan.sites[1].proxies.clone()).collect();
+        let proxies = plan.sites.iter().flat_map(|site| site.proxies.concat());
+        let mut ports: Vec<u16> = of_servers.chain(proxies).collect();
         ports.sort_unstable();
         ports.dedup();
-        assert_eq!((ports.len(), plan.sites[0].proxies.len()), (14, 0));
+        let proxies = |site: usize| plan.sites[site].proxies.iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!((ports.len(), proxies(0), proxies(1)), (16, vec![0, 2], vec![2, 0]));
         let again = make(2, 0, folder.path(), two_sites()).unwrap();
         assert_eq!(again.servers[2].peer_port, plan.servers[2].peer_port);
         assert!(make(9, 0, folder.path(), vec![two_sites()[0].clone(); 29]).is_err(), "there are 254 ids");
@@ -310,12 +317,17 @@ mod tests {
     }
 
     #[test]
-    fn the_hub_is_far_from_every_site_but_itself() {
-        let mut sites = two_sites();
-        sites[1].proxies = vec![4001, 4002];
-        let plan = plan(vec![server(1, 0), server(2, 0), server(3, 1)], sites);
-        let own = "frankfurt=127.0.0.1:22183";
-        assert_eq!(plan.sites(0), format!("virginia=127.0.0.1:22181|127.0.0.1:22182,{own}"));
-        assert_eq!(plan.sites(1), format!("virginia=127.0.0.1:4001|127.0.0.1:4002,{own}"));
+    fn each_site_reaches_each_other_one_through_proxies_of_its_own() {
+        let mut sites = sites_of(&["virginia", "california", "frankfurt"]);
+        sites[0].proxies = vec![vec![], vec![4012], vec![4013]];
+        sites[1].proxies = vec![vec![4101, 4102], vec![], vec![4103]];
+        sites[2].proxies = vec![vec![4201, 4202], vec![4203], vec![]];
+        let plan = plan(vec![server(1, 0), server(2, 0), server(3, 1), server(4, 2)], sites);
+        let expected = [
+            "virginia=127.0.0.1:22181|127.0.0.1:22182,california=127.0.0.1:4012,frankfurt=127.0.0.1:4013",
+            "virginia=127.0.0.1:4101|127.0.0.1:4102,california=127.0.0.1:22183,frankfurt=127.0.0.1:4103",
+            "virginia=127.0.0.1:4201|127.0.0.1:4202,california=127.0.0.1:4203,frankfurt=127.0.0.1:22184",
+        ];
+        assert_eq!([0, 1, 2].map(|of| plan.sites(of)), expected);
     }
 }

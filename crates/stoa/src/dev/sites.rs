@@ -1,13 +1,10 @@
-//! Sites to try out: how far they are from the hub, and the links to it, which take as long as that.
+//! Sites to try out: which there are, and how far they are from each other.
 
 use std::path::Path;
 use std::time::Duration;
 
-use stoa_proxy::{Direction, Link, Spec};
 use stoa_server::config::{SETTINGS, Settings};
 
-use super::ADDRESS;
-use super::plan::DevPlan;
 use crate::failure::{Context as _, Failure, Result};
 
 /// Round trips between data centres of those names, in milliseconds.
@@ -22,16 +19,11 @@ const ROUND_TRIP_MAX_MS: u64 = 60_000;
 #[derive(Clone, Debug)]
 pub(super) struct SitePlan {
     pub(super) name: String,
-    /// How long it takes to the hub and back; without meaning for the hub.
-    pub(super) round_trip: Duration,
-    /// The ports of the proxies through which this site reaches the servers of the hub, in their order.
-    pub(super) proxies: Vec<u16>,
-}
-
-impl SitePlan {
-    pub(super) fn new(name: &str, round_trip: Duration) -> Self {
-        Self { name: name.to_owned(), round_trip, proxies: Vec::new() }
-    }
+    /// How long it takes to each of the sites and back, in their order; nothing to itself.
+    pub(super) round_trips: Vec<Duration>,
+    /// For each of the sites the ports of the proxies through which this one reaches its servers, in their order; none
+    /// for itself.
+    pub(super) proxies: Vec<Vec<u16>>,
 }
 
 /// Takes what the setting `site` does.
@@ -58,7 +50,12 @@ pub(super) fn make(names: &[String], file: Option<&Path>) -> Result<Vec<SitePlan
         }
         None => Vec::new(),
     };
-    let site = |name: &String| SitePlan::new(name, round_trip(&distances, &names[0], name));
+    let site = |name: &String| {
+        let to =
+            |other: &String| if other == name { Duration::ZERO } else { round_trip(&distances, name, other) };
+        let (round_trips, proxies) = (names.iter().map(to).collect(), vec![Vec::new(); names.len()]);
+        SitePlan { name: name.clone(), round_trips, proxies }
+    };
     Ok(names.iter().map(site).collect())
 }
 
@@ -103,66 +100,8 @@ fn round_trip(distances: &[Distance], one: &str, other: &str) -> Duration {
     known.map_or(UNKNOWN, |(_, _, ms)| Duration::from_millis(*ms))
 }
 
-/// The links of all sites to the hub.
-pub(super) struct Links {
-    /// In the order of the sites. The hub has none.
-    sites: Vec<SiteLinks>,
-}
-
-/// The links of one site, one to each server of the hub.
-#[derive(Default)]
-struct SiteLinks {
-    links: Vec<Link>,
-    is_cut: bool,
-}
-
-impl Links {
-    /// Opens them, before there is anybody to use them.
-    pub(super) async fn open(plan: &DevPlan) -> Result<Links> {
-        let mut sites = Vec::new();
-        for site in &plan.sites {
-            let mut opened = SiteLinks::default();
-            for (port, server) in site.proxies.iter().zip(plan.servers_of(0)) {
-                let (listen, to) = (format!("{ADDRESS}:{port}"), format!("{ADDRESS}:{}", server.site_port));
-                let mut spec = Spec::new(&listen, &to);
-                (spec.up.delay, spec.down.delay) = (site.round_trip / 2, site.round_trip / 2);
-                let link = Link::open(&spec).await;
-                let name = &site.name;
-                opened.links.push(link.context(format!("cannot open a link of {name} on {listen}"))?);
-            }
-            sites.push(opened);
-        }
-        Ok(Links { sites })
-    }
-
-    /// As a cable that is torn: what is sent is held back, and nobody is told.
-    pub(super) fn cut(&mut self, site: usize) {
-        let site = &mut self.sites[site];
-        site.is_cut = true;
-        for link in &site.links {
-            link.cut(Direction::Up);
-            link.cut(Direction::Down);
-        }
-    }
-
-    pub(super) fn heal(&mut self, site: usize) {
-        let site = &mut self.sites[site];
-        site.is_cut = false;
-        site.links.iter().for_each(Link::heal);
-    }
-
-    pub(super) fn is_cut(&self, site: usize) -> bool {
-        self.sites[site].is_cut
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::{TcpListener, TcpStream};
-    use tokio::time::{Instant, timeout};
-
-    use super::super::plan::ServerPlan;
     use super::*;
 
     fn ms(ms: u64) -> Duration {
@@ -201,54 +140,10 @@ mod tests {
         }
         let names = ["virginia", "tokyo", "california"].map(str::to_owned);
         let sites = make(&names, None).unwrap();
-        let round_trips: Vec<Duration> = sites.iter().map(|site| site.round_trip).collect();
-        assert_eq!(round_trips[1..], [ms(50), ms(62)]);
+        let round_trips: Vec<&[Duration]> = sites.iter().map(|site| &site.round_trips[..]).collect();
+        let expected = [[0, 50, 62], [50, 0, 50], [62, 50, 0]].map(|row| row.map(ms));
+        assert_eq!(round_trips, expected, "each pair has its own, the same both ways");
         assert!(make(&["a", "b", "a"].map(str::to_owned), None).is_err());
         assert!(make(&names, Some(Path::new("/nowhere/at/all"))).is_err());
-    }
-
-    /// A site's link to a hub of one server, and whoever has connected to that through it.
-    async fn link(round_trip: Duration) -> (Links, TcpStream, TcpStream) {
-        let hub = TcpListener::bind((ADDRESS, 0)).await.unwrap();
-        let site_port = hub.local_addr().unwrap().port();
-        let free = TcpListener::bind((ADDRESS, 0)).await.unwrap().local_addr().unwrap().port();
-        let server =
-            ServerPlan { id: 1, site: 0, folder: "".into(), port: 0, peer_port: 0, admin_port: 0, site_port };
-        let mut sites = vec![SitePlan::new("a", ms(0)), SitePlan::new("b", round_trip)];
-        sites[1].proxies = vec![free];
-        let plan = DevPlan {
-            folder: "".into(),
-            servers: vec![server],
-            sites,
-            partitions: None,
-            is_automatic: false,
-        };
-        let links = Links::open(&plan).await.unwrap();
-        let leaf = TcpStream::connect((ADDRESS, free)).await.unwrap();
-        let (hub, _) = hub.accept().await.unwrap();
-        (links, leaf, hub)
-    }
-
-    #[tokio::test]
-    async fn a_link_takes_its_time_and_what_is_cut_waits() {
-        let (mut links, mut leaf, mut hub) = link(ms(40)).await;
-        let began = Instant::now();
-        let mut byte = [0];
-        leaf.write_all(b"1").await.unwrap();
-        hub.read_exact(&mut byte).await.unwrap();
-        hub.write_all(b"2").await.unwrap();
-        leaf.read_exact(&mut byte).await.unwrap();
-        assert!(began.elapsed() >= ms(40), "{:?}", began.elapsed());
-        assert!(!links.is_cut(1));
-        links.cut(1);
-        leaf.write_all(b"3").await.unwrap();
-        hub.write_all(b"4").await.unwrap();
-        assert!(links.is_cut(1));
-        assert!(timeout(ms(200), hub.read_exact(&mut byte)).await.is_err());
-        assert!(timeout(ms(50), leaf.read_exact(&mut byte)).await.is_err());
-        links.heal(1);
-        hub.read_exact(&mut byte).await.unwrap();
-        leaf.read_exact(&mut byte).await.unwrap();
-        assert_eq!((byte, links.is_cut(1)), (*b"4", false));
     }
 }

@@ -1,5 +1,7 @@
 //! What people type to try an ensemble out.
 
+use super::links::Cable;
+
 /// A line that was typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Typed {
@@ -9,10 +11,10 @@ pub(super) enum Typed {
     Stop(u8),
     /// Starts a server that is down.
     Start(u8),
-    /// Cuts the link between a site and the hub.
-    Cut(usize),
-    /// Lets it work again.
-    Heal(usize),
+    /// Cuts links between sites.
+    Cut(Cable),
+    /// Lets them work again.
+    Heal(Cable),
     /// Says how every server is.
     Status,
     /// Says what can be typed.
@@ -29,8 +31,11 @@ start N   starts server N again
 status    says how every server is, and which leads
 quit      stops all servers, as Ctrl-C does";
 const HELP_OF_SITES: &str =
-    "cut SITE  cuts the link between a site and the hub: nothing passes, and nobody is told
-heal SITE lets it pass again, also what was held back";
+    "cut A     cuts site A off from all other sites: nothing passes, and nobody is told
+cut A B   cuts the links between these two sites
+cut A > B lets nothing pass from A to B; what B sends passes
+heal      lets everything pass again, also what was held back
+heal A, heal A B, heal A > B    the same of these links alone";
 
 /// What can be typed.
 pub(super) fn help(has_sites: bool) -> String {
@@ -40,17 +45,20 @@ pub(super) fn help(has_sites: bool) -> String {
 impl Typed {
     /// Reads a line; `Err` says what is wrong with it. There are servers 1 to `count`, and sites, the hub first.
     pub(super) fn parse(line: &str, count: u8, sites: &[&str]) -> Result<Typed, String> {
+        let line = line.replace('>', " > ");
         let mut words = line.split_whitespace();
         let Some(word) = words.next() else { return Ok(Typed::Nothing) };
-        let number = words.next();
-        if words.next().is_some() {
-            return Err(format!("{word} takes one number or name at most"));
-        }
+        let words: Vec<&str> = words.collect();
         match word {
-            "cut" if !sites.is_empty() => return site(word, number, sites).map(Typed::Cut),
-            "heal" if !sites.is_empty() => return site(word, number, sites).map(Typed::Heal),
+            "cut" if !sites.is_empty() => return cable(word, &words, sites).map(Typed::Cut),
+            "heal" if !sites.is_empty() && words.is_empty() => return Ok(Typed::Heal(Cable::All)),
+            "heal" if !sites.is_empty() => return cable(word, &words, sites).map(Typed::Heal),
             _ => {}
         }
+        if words.len() > 1 {
+            return Err(format!("{word} takes one number at most"));
+        }
+        let number = words.first();
         let with_number: fn(u8) -> Typed = match (word, number) {
             ("kill", _) => Typed::Kill,
             ("stop", _) => Typed::Stop,
@@ -69,14 +77,30 @@ impl Typed {
     }
 }
 
-/// The site of that name, which has a link to the hub.
-fn site(word: &str, name: Option<&str>, sites: &[&str]) -> Result<usize, String> {
-    match (sites.iter().position(|site| Some(*site) == name), sites) {
-        (Some(index @ 1..), _) => Ok(index),
-        (_, [hub, .., last]) => {
-            Err(format!("{word} takes the name of a site other than {hub}, which is the hub: {word} {last}"))
+/// The links that are named by one site, or by two of them.
+fn cable(word: &str, words: &[&str], sites: &[&str]) -> Result<Cable, String> {
+    let [one, .., other] = sites else { return Err("there is no other site".to_owned()) };
+    let site = |name: &str| {
+        let names = || sites.join(", ");
+        let known = sites.iter().position(|site| *site == name);
+        known.ok_or_else(|| format!("there is no site {name}; the sites are {}", names()))
+    };
+    let cable = match *words {
+        [name] if name != ">" => Cable::Of(site(name)?),
+        [one, other] if one != ">" && other != ">" => Cable::Between(site(one)?, site(other)?),
+        [from, ">", to] => Cable::From(site(from)?, site(to)?),
+        _ => {
+            return Err(format!(
+                "{word} takes the name of a site, or of two: {word} {other}, or {word} {one} {other}, or \
+                 {word} {one} > {other}"
+            ));
         }
-        _ => Err("there is no site but the hub".to_owned()),
+    };
+    match cable {
+        Cable::Between(one, other) | Cable::From(one, other) if one == other => {
+            Err(format!("there is no link between {0} and {0}", sites[one]))
+        }
+        _ => Ok(cable),
     }
 }
 
@@ -107,15 +131,33 @@ mod tests {
     #[test]
     fn links_have_the_names_of_sites() {
         let parse = |line| Typed::parse(line, 3, &["virginia", "california", "frankfurt"]);
-        assert_eq!(parse("cut california"), Ok(Typed::Cut(1)));
-        assert_eq!(parse(" heal  frankfurt"), Ok(Typed::Heal(2)));
-        assert_eq!(parse("kill 3"), Ok(Typed::Kill(3)));
-        for line in ["cut", "cut virginia", "heal 2", "cut nowhere"] {
-            let error = parse(line).unwrap_err();
-            assert!(error.contains("takes the name of a site other than virginia"), "{line}: {error}");
+        for (line, expected) in [
+            ("cut california", Typed::Cut(Cable::Of(1))),
+            ("cut virginia", Typed::Cut(Cable::Of(0))),
+            (" heal  frankfurt", Typed::Heal(Cable::Of(2))),
+            ("cut frankfurt california", Typed::Cut(Cable::Between(2, 1))),
+            ("heal frankfurt > california", Typed::Heal(Cable::From(2, 1))),
+            ("cut frankfurt>california", Typed::Cut(Cable::From(2, 1))),
+            ("heal", Typed::Heal(Cable::All)),
+            ("kill 3", Typed::Kill(3)),
+        ] {
+            assert_eq!(parse(line), Ok(expected), "{line}");
         }
-        assert!(parse("cut california frankfurt").is_err());
-        assert_eq!(Typed::parse("cut one", 1, &["one"]), Err("there is no site but the hub".to_owned()));
+        for line in ["cut", "cut >", "cut virginia >", "cut > virginia", "cut virginia california frankfurt"]
+        {
+            let error = parse(line).unwrap_err();
+            assert!(
+                error.starts_with("cut takes the name of a site, or of two: cut frankfurt, or"),
+                "{line}: {error}"
+            );
+        }
+        for line in ["heal 2", "cut nowhere", "cut california > nowhere"] {
+            let error = parse(line).unwrap_err();
+            assert!(error.ends_with("; the sites are virginia, california, frankfurt"), "{line}: {error}");
+        }
+        let same = Err("there is no link between virginia and virginia".to_owned());
+        assert_eq!(parse("cut virginia virginia"), same);
+        assert_eq!(Typed::parse("cut one", 1, &["one"]), Err("there is no other site".to_owned()));
     }
 
     #[test]

@@ -4,18 +4,19 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use stoa_client::tls::Tls;
 
 use super::answer::Answer;
 use super::arguments::Arguments;
 use super::session::Shell;
 use crate::failure::{Failure, Result};
+use crate::sites::of_sites;
 
 /// How long a server may take to answer; one that is cut off should not hold up the others' answers.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// An answer of srvr is shorter.
-const ANSWER_BYTES_MAX: u64 = 4096;
+/// An answer of srvr is shorter, with a line for each site.
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// What is shown of an answer that is not understood.
 const SHOWN_CHARS_MAX: usize = 100;
 
@@ -25,6 +26,17 @@ struct Status {
     mode: String,
     zxid: String,
     connections: String,
+    /// Its site, where there are several.
+    site: Option<String>,
+    /// How these stand, as far as it knows, in the form of admin HTTP.
+    sites: Vec<Value>,
+}
+
+impl Status {
+    /// How much it knows of the sites: the leader of the hub knows most, other leaders how it stands with the hub.
+    fn connections_known(&self) -> usize {
+        self.sites.iter().filter(|site| site["connected"].is_boolean()).count()
+    }
 }
 
 pub(super) fn status(shell: &mut Shell, _: &Arguments) -> Result<Answer> {
@@ -41,20 +53,34 @@ pub(super) fn status(shell: &mut Shell, _: &Arguments) -> Result<Answer> {
         let lines = servers.iter().zip(&asked).map(|(server, status)| line(server, status));
         return Err(Failure::failed(lines.collect::<String>().trim_end()));
     }
-    let text: String = servers.iter().zip(&asked).map(|(server, status)| line(server, status)).collect();
-    let all = servers.iter().zip(&asked).map(|(server, status)| match status {
-        Ok(Status { mode, zxid, connections }) => {
-            json!({ "server": server, "mode": mode, "zxid": zxid, "connections": connections.parse::<u64>().ok() })
-        }
-        Err(why) => json!({ "server": server, "error": why }),
-    });
+    let mut text: String = servers.iter().zip(&asked).map(|(server, status)| line(server, status)).collect();
+    // Of equals the first one.
+    let told = asked.iter().flatten().rev().max_by_key(|status| status.connections_known());
+    if let Some(sites) = told.map(|told| &told.sites).filter(|sites| !sites.is_empty()) {
+        text = format!("{text}\n{}", of_sites(sites));
+    }
+    let all = servers.iter().zip(&asked).map(|(server, status)| as_json(server, status));
     Ok(Answer::new(text, json!({ "servers": all.collect::<Vec<_>>() })))
+}
+
+fn as_json(server: &str, status: &std::result::Result<Status, String>) -> Value {
+    let Status { mode, zxid, connections, site, sites } = match status {
+        Ok(status) => status,
+        Err(why) => return json!({ "server": server, "error": why }),
+    };
+    let connections = connections.parse::<u64>().ok();
+    let mut told = json!({ "server": server, "mode": mode, "zxid": zxid, "connections": connections });
+    if let Some(site) = site {
+        (told["site"], told["sites"]) = (json!(site), json!(sites));
+    }
+    told
 }
 
 fn line(server: &str, status: &std::result::Result<Status, String>) -> String {
     match status {
-        Ok(Status { mode, zxid, connections }) => {
-            format!("{server}: {mode}, zxid {zxid}, connections {connections}\n")
+        Ok(Status { mode, zxid, connections, site, .. }) => {
+            let site = site.as_ref().map(|site| format!(", site {site}")).unwrap_or_default();
+            format!("{server}: {mode}, zxid {zxid}, connections {connections}{site}\n")
         }
         Err(why) => format!("{server}: {why}\n"),
     }
@@ -157,11 +183,28 @@ fn parse(answer: &str) -> std::result::Result<Status, String> {
     };
     let (mode, zxid, connections) = (value("Mode: "), value("Zxid: "), value("Connections: "));
     match (mode, zxid, connections) {
-        (Some(mode), Some(zxid), Some(connections)) => Ok(Status { mode, zxid, connections }),
+        (Some(mode), Some(zxid), Some(connections)) => {
+            let site = value("Site: ");
+            let own = site.as_deref();
+            let sites = answer.lines().filter_map(|line| site_of(line, own)).collect();
+            Ok(Status { mode, zxid, connections, site, sites })
+        }
         // A server that serves nobody says so on the first line, and Stoa why on the second.
         _ if answer.is_empty() => Err("it closed the connection without an answer".to_owned()),
         _ => Err(shown(&answer.lines().take(2).collect::<Vec<_>>().join(": "))),
     }
+}
+
+/// What a line says of a site: `Site california: connected true, round_trip_ms 62.5`.
+fn site_of(line: &str, own: Option<&str>) -> Option<Value> {
+    let (name, said) = line.strip_prefix("Site ")?.split_once(": ")?;
+    let pairs = said.split(", ").filter_map(|pair| pair.split_once(' '));
+    let value = |text: &str| serde_json::from_str::<Value>(text).ok().filter(|value| !value.is_object());
+    let mut site: Map<String, Value> =
+        pairs.filter_map(|(name, text)| Some((shown(name), value(text)?))).collect();
+    site.insert("site".to_owned(), json!(shown(name)));
+    site.insert("is_self".to_owned(), json!(Some(name) == own));
+    Some(Value::Object(site))
 }
 
 /// What can be shown on a terminal, whoever sent it.
@@ -186,6 +229,31 @@ mod tests {
         assert_eq!(why, Err(format!("{}: the server is stopping", looking.trim())));
         assert!(parse("").is_err_and(|why| why.contains("without an answer")));
         assert_eq!(parse(&format!("\x1b[2J{}", "x".repeat(500))).unwrap_err().len(), SHOWN_CHARS_MAX);
+    }
+
+    #[test]
+    fn how_the_sites_stand_is_read_from_the_answer() {
+        let figures = "Connections: 4\nZxid: 0x2a\nMode: leader\nNode count: 5\n";
+        assert_eq!(parse(figures).unwrap().site, None);
+        let status = parse(&format!(
+            "{figures}Site: virginia\nSite virginia: number 1, is_hub true\n\
+             Site california: number 2, connected true, round_trip_ms 62.5, unshipped_entries 3, unshipped_ms 31\n\
+             Site frankfurt: number 3, connected false, nonsense, more nonsense\n"
+        ));
+        let status = status.unwrap();
+        assert_eq!(status.connections_known(), 2);
+        let expected = [
+            json!({ "site": "virginia", "number": 1, "is_hub": true, "is_self": true }),
+            json!({
+                "site": "california", "number": 2, "is_self": false, "connected": true, "round_trip_ms": 62.5,
+                "unshipped_entries": 3, "unshipped_ms": 31
+            }),
+            json!({ "site": "frankfurt", "number": 3, "is_self": false, "connected": false }),
+        ];
+        assert_eq!(status.sites, expected);
+        let text = "a:1: leader, zxid 0x2a, connections 4, site virginia\n";
+        assert_eq!(as_json("a:1", &Ok(parse(figures).unwrap()))["sites"], Value::Null);
+        assert_eq!(line("a:1", &Ok(status)), text);
     }
 
     #[test]

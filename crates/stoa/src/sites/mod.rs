@@ -8,6 +8,8 @@ mod edit;
 mod order;
 mod table;
 
+pub(crate) use table::of_sites;
+
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 

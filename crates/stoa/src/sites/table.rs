@@ -11,13 +11,11 @@ const COLUMNS: [&str; 7] = ["site", "number", "servers", "connected", "round tri
 
 /// The table, and below it what the server's own site has done.
 pub(super) fn of(answer: &Value) -> String {
-    of_now(answer, SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis()))
+    of_now(answer, now_ms())
 }
 
 fn of_now(answer: &Value, now_ms: u128) -> String {
-    let sites = answer["sites"].as_array().into_iter().flatten();
-    let rows = sites.map(|site| row(site, now_ms));
-    let mut text = aligned(&[COLUMNS.map(str::to_owned)].into_iter().chain(rows).collect::<Vec<_>>());
+    let mut text = rows(answer["sites"].as_array().map_or(&[], Vec::as_slice), now_ms);
     let name = shown(&answer["site"]);
     // Writing to a string cannot fail.
     if answer["number"].is_null() {
@@ -85,15 +83,66 @@ fn of_now(answer: &Value, now_ms: u128) -> String {
     text
 }
 
-/// Who holds a token, on one line.
+/// The table alone, of sites whose servers are not told.
+pub(crate) fn of_sites(sites: &[Value]) -> String {
+    let now_ms = now_ms();
+    let rows = [COLUMNS.map(str::to_owned)].into_iter().chain(sites.iter().map(|site| row(site, now_ms)));
+    let without = |row: [String; COLUMNS.len()]| {
+        let [site, number, _, connected, round_trip, unshipped, imported] = row;
+        [site, number, connected, round_trip, unshipped, imported]
+    };
+    aligned(&rows.map(without).collect::<Vec<_>>())
+}
+
+fn rows(sites: &[Value], now_ms: u128) -> String {
+    let rows = sites.iter().map(|site| row(site, now_ms));
+    aligned(&[COLUMNS.map(str::to_owned)].into_iter().chain(rows).collect::<Vec<_>>())
+}
+
+fn now_ms() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis())
+}
+
+/// Who holds a token, since when, and who uses it, as far as the server knows.
 pub(super) fn of_token(answer: &Value) -> String {
+    of_token_now(answer, now_ms())
+}
+
+fn of_token_now(answer: &Value, now_ms: u128) -> String {
     let (path, number) = (shown(&answer["path"]), &answer["holder_number"]);
     let holder = match answer["holder"].as_str() {
         Some(_) => format!("{} (site {number})", shown(&answer["holder"])),
         None => format!("site {number}"),
     };
     let absent = if answer["exists"] == false { "; there is no such znode" } else { "" };
-    format!("{holder} holds the token of {path}{absent}\n")
+    let mut text = format!("{holder} holds the token of {path}{absent}\n");
+    if answer["is_at_hubs_leader"] != true {
+        return text + "since when, and who uses it, only the leader of the hub knows\n";
+    }
+    let ago = |at: &Value| {
+        let ms = now_ms.saturating_sub(at.as_u64()?.into());
+        Some(format!("{} ago", time(ms / 1000)))
+    };
+    let unknown = || "unknown".to_owned();
+    let uses = match (answer["uses_by_holder"].as_u64(), ago(&answer["last_use_by_holder"])) {
+        (Some(uses), Some(last)) => format!("{uses} times since then, the last {last}"),
+        (Some(uses), None) => format!("{uses} times since then"),
+        (None, _) => unknown(),
+    };
+    let of_site = |site: &Value| {
+        let (number, name) = (&site["number"], shown(&site["site"]));
+        let name = if name.is_empty() { format!("site {number}") } else { name };
+        let last = if *number == answer["used_last_by"] { " (the last)" } else { "" };
+        format!("{name} {}%{last}", site["share_percent"].as_u64().unwrap_or(0))
+    };
+    let by = answer["used_by"].as_array().map(|sites| sites.iter().map(of_site).collect::<Vec<_>>());
+    let more = if answer["used_by_more"] == true { ", and others" } else { "" };
+    let by = by.map_or_else(unknown, |by| by.join(", ") + more);
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "given to it: {}", ago(&answer["since"]).unwrap_or_else(unknown));
+    let _ = writeln!(text, "used by it: {uses}");
+    let _ = writeln!(text, "used lately by: {by}");
+    text
 }
 
 /// A text as it can be printed.
@@ -222,11 +271,40 @@ tokens: 5 given, 3 recalled, 1 visits
     }
 
     #[test]
-    fn who_holds_a_token_is_said_on_a_line() {
+    fn servers_that_are_not_told_have_no_column() {
+        let site =
+            json!({ "site": "a", "number": 1, "is_hub": true, "connected": false, "unshipped_entries": 0 });
+        let expected = "site     number  connected  round trip  unshipped  imported\n\
+                        a (hub)  1       no         -           0          -\n";
+        assert_eq!(of_sites(&[site]), expected);
+    }
+
+    #[test]
+    fn what_is_known_of_a_token_is_said_and_what_is_not() {
+        let elsewhere = "since when, and who uses it, only the leader of the hub knows\n";
         let answer = json!({ "path": "/a", "holder": "california", "holder_number": 2, "exists": true });
-        assert_eq!(of_token(&answer), "california (site 2) holds the token of /a\n");
+        assert_eq!(of_token(&answer), format!("california (site 2) holds the token of /a\n{elsewhere}"));
         let answer = json!({ "path": "/b", "holder": null, "holder_number": 3, "exists": false });
-        assert_eq!(of_token(&answer), "site 3 holds the token of /b; there is no such znode\n");
+        let expected = format!("site 3 holds the token of /b; there is no such znode\n{elsewhere}");
+        assert_eq!(of_token(&answer), expected);
+        let answer = json!({ "path": "/a", "holder": "a", "holder_number": 1, "is_at_hubs_leader": true });
+        assert_eq!(
+            of_token(&answer),
+            "a (site 1) holds the token of /a\ngiven to it: unknown\nused by it: unknown\nused lately by: unknown\n"
+        );
+        let answer = json!({
+            "path": "/a", "holder": "b", "holder_number": 2, "exists": true, "is_at_hubs_leader": true,
+            "since": 1_699_999_925_000_u64, "uses_by_holder": 40, "last_use_by_holder": 1_699_999_998_000_u64,
+            "used_by": [
+                { "site": "b", "number": 2, "share_percent": 93 }, { "site": null, "number": 9, "share_percent": 7 }
+            ],
+            "used_by_more": true, "used_last_by": 9
+        });
+        assert_eq!(
+            of_token_now(&answer, NOW_MS),
+            "b (site 2) holds the token of /a\ngiven to it: 1 min 15 s ago\n\
+             used by it: 40 times since then, the last 2 s ago\nused lately by: b 93%, site 9 7% (the last), and others\n"
+        );
     }
 
     #[test]

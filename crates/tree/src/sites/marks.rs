@@ -29,7 +29,20 @@ impl Tree {
         Some(self.marked_above(id).0)
     }
 
-    /// The same, once everything proposed has been applied: who may prepare what needs that token.
+    /// The path whose mark says who holds the token of what is at a path, at or above it; `None` where no mark does: there
+    /// are no sites, or it is an ephemeral, which is its session's.
+    #[must_use]
+    pub fn marked_at<'a>(&self, path: &'a str) -> Option<&'a str> {
+        self.own_site()?;
+        let (at, id) = self.find_levels(path).last().unwrap_or(("/", ROOT_ID));
+        if at == path && self.nodes[id].is_ephemeral() {
+            return None;
+        }
+        let (_, above) = self.marked_above(id);
+        Some(&path[..self.level_len(at, id, above)])
+    }
+
+    /// The holder once everything proposed has been applied: who may prepare what needs that token.
     #[must_use]
     pub fn holder_to_be(&self, path: &str) -> Option<SiteId> {
         self.own_site()?;

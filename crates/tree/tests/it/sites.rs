@@ -429,7 +429,13 @@ impl Sites {
                 .collect();
             let different: BTreeSet<_> = stats.values().map(|seen| format!("{seen:?}")).collect();
             assert_eq!(different.len(), 1, "{path}: {stats:#?}");
-            let holder = self.sites[0].tree.holder_to_be(path);
+            let tree = &self.sites[0].tree;
+            let holder = tree.holder_to_be(path);
+            // An ephemeral is its session's, whatever the mark above it says.
+            if let Some(marked) = tree.marked_at(path) {
+                let is_above = marked == "/" || *path == *marked || path.starts_with(&format!("{marked}/"));
+                assert!(is_above && tree.holder(marked) == holder, "{marked} above {path}");
+            }
             self.check_holders(path);
             assert!(self.sites.iter().any(|site| Some(site.id) == holder), "somebody holds {path}");
         }
