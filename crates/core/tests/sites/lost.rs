@@ -92,7 +92,6 @@ fn world_with_losses() -> (World, i64, Vec<i64>) {
 }
 
 #[test]
-#[ignore = "has not been run since its reading of the log was changed"]
 fn exactly_what_the_others_do_not_have_is_lost() {
     let (mut world, known, lost) = world_with_losses();
     assert_eq!(world.tree(HUB).kept_of_lost(2), None);
@@ -146,7 +145,6 @@ fn exactly_what_the_others_do_not_have_is_lost() {
 }
 
 #[test]
-#[ignore = "has not been run since its reading of the log was changed"]
 fn a_list_has_bounds_and_goes_on_behind_them() {
     let (mut world, known, lost) = world_with_losses();
     world.lose(2);
@@ -172,7 +170,6 @@ fn a_list_has_bounds_and_goes_on_behind_them() {
 }
 
 #[test]
-#[ignore = "has not been run since its reading of the log was changed"]
 fn a_hub_that_is_lost_is_told_by_the_next_one() {
     let mut world = World::new(3);
     let here = world.open(HUB);

@@ -455,7 +455,7 @@ fn of_lost(update: &LostUpdate) -> Value {
 }
 
 pub(super) fn token(path: &str, holder: Option<&Holder>) -> Map<String, Value> {
-    let Some(Holder { site, name, is_there, usage }) = holder else {
+    let Some(Holder { site, name, is_there, readers, usage }) = holder else {
         return fields(json!({ "error": NO_SITES }));
     };
     let of_site = |(number, name, share): &(u64, Option<String>, u8)| json!({ "site": name, "number": number, "share_percent": share });
@@ -466,6 +466,7 @@ pub(super) fn token(path: &str, holder: Option<&Holder>) -> Map<String, Value> {
         "holder": name,
         "holder_number": site,
         "exists": is_there,
+        "readers": readers.iter().map(|(number, name)| json!({ "site": name, "number": number })).collect::<Vec<_>>(),
         "is_at_hubs_leader": usage.is_some(),
         "since": usage.as_ref().and_then(|usage| usage.since_ms),
         "uses_by_holder": usage.as_ref().and_then(|usage| usage.uses),

@@ -527,6 +527,7 @@ fn a_hub_tells_of_the_other_sites_and_who_holds_what() {
     assert_eq!((&away["connected"], &away["unshipped_entries"]), (&json!(false), &Value::Null));
     let expected = json!({
         "path": "/hot", "holder": "california", "holder_number": 2, "exists": true, "is_at_hubs_leader": true,
+        "readers": [{ "site": "virginia", "number": 1 }],
         "since": 1_700_000_000_000_i64, "uses_by_holder": 40, "last_use_by_holder": 1_700_000_060_000_i64,
         "used_by": [
             { "site": "california", "number": 2, "share_percent": 93 },

@@ -94,9 +94,11 @@ impl Sites {
 
     /// Who holds the token of a path, and what is known of its use.
     pub(crate) fn holder(&self, path: &str, driver: &Driver) -> Option<Holder> {
-        let (site, is_there, usage) = {
+        let (site, is_there, readers, usage) = {
             let server = driver.server.borrow();
-            (server.tree().holder(path)?, server.tree().get(path).is_some(), server.token_use(path))
+            let tree = server.tree();
+            let readers: Vec<SiteId> = tree.readers(path).collect();
+            (tree.holder(path)?, tree.get(path).is_some(), readers, server.token_use(path))
         };
         let list = self.list(driver);
         let name = |site: SiteId| {
@@ -116,7 +118,8 @@ impl Sites {
             has_others: known.has_others,
             last: known.last.map(Into::into),
         });
-        Some(Holder { site: site.into(), name: name(site), is_there, usage })
+        let readers = readers.into_iter().map(|site| (site.into(), name(site))).collect();
+        Some(Holder { site: site.into(), name: name(site), is_there, readers, usage })
     }
 }
 

@@ -838,7 +838,9 @@ pub(crate) mod tests {
                 last: Some(9),
             };
             let is_there = path == "/hot";
-            Some(Holder { site: 2, name, is_there, usage: is_there.then_some(usage) })
+            let readers = vec![(1, sites.first().map(|site| site.name.clone()))];
+            let readers = if is_there { readers } else { Vec::new() };
+            Some(Holder { site: 2, name, is_there, readers, usage: is_there.then_some(usage) })
         }
 
         fn lost(&mut self, asked: LostAsked, reply: oneshot::Sender<Result<LostView, String>>) {

@@ -152,6 +152,8 @@ pub struct Holder {
     pub name: Option<String>,
     /// Whether there is a znode; else it is held with what is above it.
     pub is_there: bool,
+    /// The sites that have a read token of it, each with its number and its name.
+    pub readers: Vec<(u64, Option<String>)>,
     /// At the hub's leader: what it knows of its use.
     pub usage: Option<TokenUsage>,
 }

@@ -116,6 +116,11 @@ fn of_token_now(answer: &Value, now_ms: u128) -> String {
     };
     let absent = if answer["exists"] == false { "; there is no such znode" } else { "" };
     let mut text = format!("{holder} holds the token of {path}{absent}\n");
+    let readers = answer["readers"].as_array().into_iter().flatten();
+    let readers: Vec<String> = readers.map(|reader| shown(&reader["site"])).collect();
+    if !readers.is_empty() {
+        text += &format!("read without asking at: {}\n", readers.join(", "));
+    }
     if answer["is_at_hubs_leader"] != true {
         return text + "since when, and who uses it, only the leader of the hub knows\n";
     }

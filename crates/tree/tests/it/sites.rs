@@ -317,7 +317,7 @@ impl Sites {
     fn serve(&mut self, which: usize) {
         let asked = self.queue.swap_remove(which);
         let now_ms = self.now_ms;
-        let missing = self.sites[0].tree.missing_tokens(&asked.frame.request());
+        let missing = self.sites[0].tree.lacked_tokens(&asked.frame.request()).missing;
         if missing.is_empty() {
             self.sites[0].prepare(&asked, now_ms);
             return;
