@@ -18,6 +18,8 @@ WANTED = [
     ("ratio", "100% writes", "california", "local writes", 0.82),
     ("disjoint", "cold", "california", "zko", 3),
     ("disjoint", "cold", "frankfurt", "zko", 3),
+    *(("files", "Zipf, 10% shared", site, "zko", 3.5) for site in AWAY),
+    *(("files", "hotspot, 80% shared", site, "zko", 4) for site in AWAY),
 ]
 # With the default one.
 WANTED_BY_DEFAULT = [
@@ -35,6 +37,7 @@ WANTED_BY_DEFAULT = [
         for percent in (0, 10, 25, 50, 75, 100)
         for site in AWAY
     ),
+    *(("files", f"{load} shared", site, "zko", 5) for load in ("Zipf, 10%", "hotspot, 80%") for site in AWAY),
 ]
 
 

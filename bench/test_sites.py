@@ -5,7 +5,10 @@ import argparse
 import unittest
 from unittest import mock
 
+import faults_report
+import site_ensembles
 import sites
+import sites_faults
 import sites_report
 import wide
 
@@ -107,6 +110,50 @@ class Ratios(unittest.TestCase):
         self.assertIn("| 50% writes: over zk | 7x | 5.00x | **short** |", rows)
         self.assertIn("| 50% writes: over zko | 3.5x | 10.00x | reached |", rows)
         self.assertIn("| 50% writes: local writes | 73% | 100% | reached |", rows)
+
+
+class Faults(unittest.TestCase):
+    def ensembles(self, *args):
+        made = site_ensembles.SiteEnsembles(*args)
+        self.addCleanup(made.__exit__)
+        return made
+
+    def test_each_site_looks_at_each_other_one_through_a_link_of_its_own(self):
+        made = self.ensembles({wide.HUB: 3})
+        self.assertEqual(len(made.servers()), 5)
+        listed = {site: made.flags(made.at(site))[3].split(",") for site in site_ensembles.SITES}
+        for viewer, list_of in listed.items():
+            for entry in list_of:
+                name, addresses = entry.split("=")
+                ports = [int(address.rsplit(":", 1)[1]) for address in addresses.split("|")]
+                own = [member.site_port for member in made.members[name]]
+                doors = [made.doors[viewer, member] for member in made.members[name]] if name != viewer else own
+                self.assertEqual(ports, doors)
+        self.assertEqual(len(set(made.doors.values())), 2 + 2 * (3 + 1))
+
+    def test_all_links_of_the_hub_can_be_cut_and_no_others(self):
+        made = self.ensembles()
+        touching = [door for (viewer, member), door in made.doors.items() if wide.HUB in (viewer, member.site)]
+        self.assertCountEqual([door for door, _ in made.hub_links.links], touching)
+        self.assertEqual(len(made.other_links.links), 2)
+
+    def test_what_is_longer_than_wanted_is_short(self):
+        args = argparse.Namespace(parts=[], quick=True, before=None, folders=None)
+        run = sites_faults.Run(args)
+        run.at_most("a", 9.9, "ms", "10 ms", 10)
+        run.at_most("b", 10.1, "ms", "10 ms", 10)
+        run.row("c", "3 ms", "")
+        run.more("d", [10, 10, 10], [11.4, 11.5, 30], 0.15)
+        run.more("e", [10, 10, 10], [10, 11.6, 12], 0.15)
+        lines = faults_report.table(run.rows).split("\n")[2:]
+        verdicts = [line.split("|")[-2].strip() for line in lines]
+        self.assertEqual(verdicts, ["met", "**SHORT**", "", "met", "**SHORT**"])
+
+    def test_every_write_without_an_acknowledgement_is_a_failure(self):
+        calm = {"errors": {}, "unknown": 0, "connections_lost": 0, "sessions_lost": 0}
+        self.assertEqual(sites_faults.failures(calm), 0)
+        for met in [{"errors": {"OperationTimeout": 2}}, {"unknown": 1}, {"connections_lost": 1}, {"sessions_lost": 1}]:
+            self.assertGreater(sites_faults.failures({**calm, **met}), 0)
 
 
 if __name__ == "__main__":

@@ -101,20 +101,22 @@ class Sites:
 
     def move_hub(self, site):
         """Another site becomes the hub, while all are there. Returns what is wrong."""
-        said = self.log_path.read_text()
-        admins = re.findall(r"http://(127\.0\.0\.1:\d+)/commands", said.split("  admin ")[-1])
         first = SITES.index(site) * self.servers
         print(f"    {site} becomes the hub", flush=True)
-        deadline = time.monotonic() + PROMOTE_SECONDS
+        deadline, why = time.monotonic() + PROMOTE_SECONDS, "its servers have never been ready"
         while True:
+            # Where others need the machine the servers may not be ready yet.
+            said = self.log_path.read_text()
+            admins = re.findall(r"http://(127\.0\.0\.1:\d+)/commands", said.split("  admin ")[-1])
             # The one that leads its site says more than the others.
             for admin in admins[first : first + self.servers]:
                 asked = [self.stoa, "sites", "promote", "--admin", admin]
                 done = subprocess.run(asked, capture_output=True, text=True, timeout=2 * PROMOTE_SECONDS, check=False)
                 if done.returncode == 0 or "is the hub already" in done.stderr:
                     return []
+                why = f"{done.stdout}{done.stderr}"
             if time.monotonic() > deadline:
-                return [f"{site} does not become the hub: {done.stdout}{done.stderr}"]
+                return [f"{site} does not become the hub: {why}"]
             time.sleep(0.5)
 
     def end(self):

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! hello   := "stoa sites", version i32, name, term i64, joined bool, applied i64, hub i32, imported i64, lives i32,
-//!            following i64, looks bool, software
+//!            following i64, looks bool, claim, software
 //! welcome := number i32, from i32, hub i32, reign i64, what i32, applied i64, claim, misses bool, software, kept i64
 //! claim   := reign i64, hub i32, life i32, lost i32, needed i32, automatic bool        of reign 0 where there is none
 //! ```
@@ -42,6 +42,8 @@ pub(super) struct SiteHello {
     pub(super) following: u64,
     /// Whether it only looks around, and does not want to stay connected.
     pub(super) looks: bool,
+    /// The reign that is claimed, as far as it knows: who is told so need not ask for it first.
+    pub(super) claim: Option<Claim>,
     /// What it runs.
     pub(super) software: String,
 }
@@ -91,6 +93,7 @@ impl SiteHello {
         put::i32(&mut out, self.lives.cast_signed());
         put::i64(&mut out, self.following.cast_signed());
         put::bool(&mut out, self.looks);
+        put_claim(&mut out, self.claim);
         put::str(&mut out, &self.software);
         out
     }
@@ -121,6 +124,7 @@ impl SiteHello {
                 lives: reader.i32()?.cast_unsigned(),
                 following: reader.i64()?.cast_unsigned(),
                 looks: reader.bool()?,
+                claim: claim(&mut reader)?,
                 software: reader.str()?.to_owned(),
             })
         };
@@ -137,15 +141,7 @@ impl Welcome {
         put::i64(&mut out, self.reign.cast_signed());
         put::i32(&mut out, self.answer as i32);
         put::i64(&mut out, self.applied.cast_signed());
-        let none = SiteSet::default();
-        let none = Claim { reign: 0, hub: 0, life: 0, lost: none, needed: none, is_automatic: false };
-        let claim = self.claim.unwrap_or(none);
-        put::i64(&mut out, claim.reign.cast_signed());
-        put::i32(&mut out, claim.hub.into());
-        put::i32(&mut out, claim.life.cast_signed());
-        put::i32(&mut out, claim.lost.bits().cast_signed());
-        put::i32(&mut out, claim.needed.bits().cast_signed());
-        put::bool(&mut out, claim.is_automatic);
+        put_claim(&mut out, self.claim);
         put::bool(&mut out, self.misses_hub);
         put::str(&mut out, &self.software);
         put::i64(&mut out, self.kept_zxid.unwrap_or(-1));
@@ -154,7 +150,7 @@ impl Welcome {
 
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
-        let (number, from, hub) = (site(&mut reader)?, site(&mut reader)?, site(&mut reader)?);
+        let (number, from, hub) = (site(&mut reader).ok()?, site(&mut reader).ok()?, site(&mut reader).ok()?);
         let reign = reader.i64().ok()?.cast_unsigned();
         let answer = match reader.i32().ok()? {
             0 => Answer::Connected,
@@ -163,15 +159,7 @@ impl Welcome {
             _ => return None,
         };
         let applied = reader.i64().ok()?.cast_unsigned();
-        let claim = Claim {
-            reign: reader.i64().ok()?.cast_unsigned(),
-            hub: site(&mut reader)?,
-            life: reader.i32().ok()?.cast_unsigned(),
-            lost: SiteSet::from_bits(reader.i32().ok()?.cast_unsigned()),
-            needed: SiteSet::from_bits(reader.i32().ok()?.cast_unsigned()),
-            is_automatic: reader.bool().ok()?,
-        };
-        let claim = Some(claim).filter(|claim| claim.reign > 0 && claim.hub > 0);
+        let claim = claim(&mut reader).ok()?;
         let misses_hub = reader.bool().ok()?;
         let software = reader.str().ok()?.to_owned();
         let kept_zxid = if reader.rest().is_empty() { None } else { Some(reader.i64().ok()?) };
@@ -180,8 +168,33 @@ impl Welcome {
     }
 }
 
-fn site(reader: &mut Reader<'_>) -> Option<SiteId> {
-    SiteId::try_from(reader.i32().ok()?).ok().filter(|site| *site <= SITE_MAX)
+fn site(reader: &mut Reader<'_>) -> Result<SiteId, DecodeError> {
+    let number = SiteId::try_from(reader.i32()?).ok().filter(|site| *site <= SITE_MAX);
+    number.ok_or(DecodeError::BadValue("site"))
+}
+
+fn put_claim(out: &mut Vec<u8>, claim: Option<Claim>) {
+    let none = SiteSet::default();
+    let none = Claim { reign: 0, hub: 0, life: 0, lost: none, needed: none, is_automatic: false };
+    let claim = claim.unwrap_or(none);
+    put::i64(out, claim.reign.cast_signed());
+    put::i32(out, claim.hub.into());
+    put::i32(out, claim.life.cast_signed());
+    put::i32(out, claim.lost.bits().cast_signed());
+    put::i32(out, claim.needed.bits().cast_signed());
+    put::bool(out, claim.is_automatic);
+}
+
+fn claim(reader: &mut Reader<'_>) -> Result<Option<Claim>, DecodeError> {
+    let claim = Claim {
+        reign: reader.i64()?.cast_unsigned(),
+        hub: site(reader)?,
+        life: reader.i32()?.cast_unsigned(),
+        lost: SiteSet::from_bits(reader.i32()?.cast_unsigned()),
+        needed: SiteSet::from_bits(reader.i32()?.cast_unsigned()),
+        is_automatic: reader.bool()?,
+    };
+    Ok(Some(claim).filter(|claim| claim.reign > 0 && claim.hub > 0))
 }
 
 /// Reads bytes as what a leader of a site says first, and as what it is told: what can be read comes back when it is
@@ -204,6 +217,8 @@ mod tests {
 
     #[test]
     fn they_come_back_and_cuts_do_not() {
+        let lost = SiteSet::of(1);
+        let claim = Claim { reign: 4, hub: 2, life: 5, lost, needed: SiteSet::of(3), is_automatic: true };
         let hello = SiteHello {
             name: "virginia".into(),
             term: 7,
@@ -214,13 +229,12 @@ mod tests {
             lives: 2,
             following: 4,
             looks: true,
+            claim: Some(claim),
             software: "stoa 1".into(),
         };
         let bytes = hello.encode();
         assert_eq!(SiteHello::decode(&bytes), Ok(hello));
         assert!((0..bytes.len()).all(|len| SiteHello::decode(&bytes[..len]).is_err()));
-        let lost = SiteSet::of(1);
-        let claim = Claim { reign: 4, hub: 2, life: 5, lost, needed: SiteSet::of(3), is_automatic: true };
         let welcome = Welcome {
             number: 2,
             from: 3,

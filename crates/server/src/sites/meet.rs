@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::hello::{Answer, SiteHello, Welcome};
 use super::*;
-use stoa_core::{Greeting, answer_site, believed_hub, kept_of_site, knows_later_hub, upper_site};
+use stoa_core::{Claim, Greeting, answer_site, believed_hub, kept_of_site, knows_later_hub, upper_site};
 
 impl Sites {
     /// The site that this one is to be connected to: the hub, or who is to be it. None where this is that site.
@@ -21,6 +21,7 @@ impl Sites {
         while driver.server.borrow().leads()
             && let Some(upper) = self.upper(driver)
         {
+            self.connecting_to.set(upper);
             if !driver.server.borrow().may_join() {
                 self.complaints.say(&self.why_not(driver));
                 tokio::time::sleep(RETRY_MAX).await;
@@ -28,12 +29,19 @@ impl Sites {
             }
             let began = Instant::now();
             let is_met = self.connect_to(upper, driver).await;
-            if is_met && began.elapsed() > RETRY_MAX {
+            let is_another = self.upper(driver) != Some(upper);
+            if is_another || is_met && began.elapsed() > RETRY_MAX {
                 wait = RETRY;
             }
-            if !is_met && self.upper(driver) == Some(upper) {
-                // Somebody else may know who the hub is.
-                self.look_around(driver).await;
+            if is_another {
+                continue;
+            }
+            if !is_met {
+                // Somebody else may know who the hub is, or say so meanwhile.
+                tokio::select! {
+                    () = self.look_around(driver) => {}
+                    () = self.is_news.notified() => continue,
+                }
             }
             let _ = timeout(wait, self.is_news.notified()).await;
             wait = (wait * 2).min(RETRY_MAX);
@@ -124,16 +132,22 @@ impl Sites {
                 tracing::error!("the other sites have given this one up");
                 server.site_is_lost(now);
             }
-            if let Some(zxid) = welcome.kept_zxid {
-                server.site_is_kept(zxid, now);
-            }
-            if let Some(claim) = welcome.claim {
-                server.follow_site(claim, now);
-            }
+use stoa_core::{Claim, Greeting, answer_site, believed_hub, kept_of_site, knows_later_hub, upper_site};
         }
         driver.after_input();
-        let is_claim = welcome.claim.is_some_and(|claim| Some(claim.hub) != upper);
-        if is_claim || self.upper(driver) != upper {
+        if self.upper(driver) != upper {
+            self.is_news.notify_one();
+        }
+        self.hear_of(welcome.claim, driver);
+    }
+
+    /// Another site knows that one is to be the hub, if there is such a claim.
+    fn hear_of(&self, claim: Option<Claim>, driver: &Driver) {
+        let Some(claim) = claim else { return };
+        let (now, upper) = (driver.now(), self.upper(driver));
+        driver.server.borrow_mut().follow_site(claim, now);
+        driver.after_input();
+        if Some(claim.hub) != upper {
             self.is_news.notify_one();
         }
     }
@@ -166,6 +180,7 @@ impl Sites {
             lives,
             following,
             looks,
+            claim: tree.streams().claim(),
             software: software(),
         }
     }
@@ -176,10 +191,11 @@ impl Sites {
         looks: bool,
         driver: &Driver,
     ) -> Result<(Stream, BytesMut, Welcome), String> {
-        let hello = self.hello(looks, driver);
         let meeting = async {
             let socket = stream::open(address).await?;
             let mut stream = Stream::to(socket, Some(&self.tls), &address.host).await?;
+            // Two round trips have gone by, in which this site may have followed who is asked.
+            let hello = self.hello(looks, driver);
             send(&mut stream, FrameKind::Hello, &hello.encode()).await?;
             let mut rest = BytesMut::new();
             match receive(&mut stream, &mut rest).await? {
@@ -265,10 +281,12 @@ impl Sites {
             (own, tree.hub().unwrap_or_default(), tree.reign(), tree.streams().claim())
         };
         let site = self.prove(hello, stream, driver)?;
+        // Who is to be the hub says so when it asks: to ask back would cost a handshake more.
+        self.hear_of(hello.claim, driver);
         let server = driver.server.borrow();
         let tree = server.tree();
         let greeting = hello.greeting();
-        if knows_later_hub(&server, &greeting) {
+        if hello.claim.is_none() && knows_later_hub(&server, &greeting) {
             self.to_look_at.set(self.to_look_at.get().with(site.number));
         }
         let answer = answer_site(&server, site.number, &greeting);
@@ -389,6 +407,7 @@ mod tests {
             lives: 0,
             following: 1,
             looks: false,
+            claim: None,
             software: String::new(),
         };
         assert_eq!(check_past(&hello(false, 3, 0), 1, 0, 100), Ok(()));

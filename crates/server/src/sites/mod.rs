@@ -68,6 +68,8 @@ pub(crate) struct Sites {
     newest: RefCell<Option<StoredSnapshot>>,
     complaints: Complaints,
     is_connecting: Cell<bool>,
+    /// The site that is being connected to, or was last.
+    connecting_to: Cell<SiteId>,
     is_looking: Cell<bool>,
     looked_at: Cell<Instant>,
     /// The site that was looked at last, and those to be looked at soon: they know of a later hub, or have to hear of it.
@@ -129,6 +131,7 @@ impl Sites {
             newest: RefCell::default(),
             complaints: Complaints::new("connections between sites were refused, or could not be made"),
             is_connecting: Cell::new(false),
+            connecting_to: Cell::new(0),
             is_looking: Cell::new(false),
             looked_at: Cell::new(Instant::now()),
             looked_at_site: Cell::new(0),
@@ -267,6 +270,9 @@ impl Sites {
                 sites.connect(&driver).await;
                 sites.is_connecting.set(false);
             });
+        } else if upper != Some(self.connecting_to.get()) {
+            // This site has followed another one since.
+            self.is_news.notify_one();
         }
         self.tend_succession(driver);
         for site in self.to_look_at.take().iter() {
