@@ -365,6 +365,8 @@ pub(crate) struct Broker {
     ready: VecDeque<Ticket>,
     /// Something was proposed that will end their waiting.
     in_hand: BTreeSet<Ticket>,
+    /// Of these, what is carried out here: what its session asks behind it may be, too, as the log keeps their order.
+    carried_out: BTreeSet<Ticket>,
     /// Requests that are carried out by the very site that asks, and wait for nothing here any more.
     visits: BTreeSet<Ticket>,
     /// Requests that a site was to carry out and could not.
@@ -385,7 +387,9 @@ pub(crate) struct Broker {
 impl Broker {
     /// Everything that waits is looked at once more; but for what is in hand.
     pub(crate) fn begin_again(&mut self) {
-        *self = Self { in_hand: core::mem::take(&mut self.in_hand), ..Self::default() };
+        let (in_hand, carried_out) =
+            (core::mem::take(&mut self.in_hand), core::mem::take(&mut self.carried_out));
+        *self = Self { in_hand, carried_out, ..Self::default() };
     }
 
     pub(crate) fn is_ready(&mut self, ticket: Ticket) {
@@ -462,9 +466,21 @@ impl Broker {
         self.in_hand.insert(ticket);
     }
 
+    /// The same, and that is what becomes of it.
+    pub(crate) fn carries_out(&mut self, ticket: Ticket) {
+        self.take_in_hand(ticket);
+        self.carried_out.insert(ticket);
+    }
+
+    /// Whether what becomes of it is proposed.
+    pub(crate) fn is_carried_out(&self, ticket: Ticket) -> bool {
+        self.carried_out.contains(&ticket)
+    }
+
     /// What was proposed for it is applied; maybe that who was to carry it out could not.
     pub(crate) fn is_settled(&mut self, ticket: Ticket, is_declined: bool) {
         self.in_hand.remove(&ticket);
+        self.carried_out.remove(&ticket);
         if is_declined {
             self.declined.insert(ticket);
         }

@@ -486,8 +486,11 @@ impl Replica {
         else {
             return;
         };
-        let is_first = streams.is_first_of_session(ticket);
         let before = streams.around(ticket).0.map(|before| before.ticket);
+        // What is proposed here stays in order: else a session that goes on asking would have one request at a time done
+        // for as long as it does, and never catch up.
+        let is_behind = before.is_some_and(|before| self.sites.broker.is_carried_out(before));
+        let is_first = is_behind || streams.is_first_of_session(ticket);
         let follows = before.is_some_and(|before| self.sites.broker.has_gone_home(before));
         if !is_first && !follows {
             // It is looked at when what is before it has its outcome.
@@ -586,7 +589,10 @@ impl Replica {
             lacked.needed.append(&mut self.needed_by(asked, is_call));
             lacked
         })?;
-        self.sites.broker.take_in_hand(ticket);
+        self.sites.broker.carries_out(ticket);
+        if let Some(next) = self.applied.partition.tree().streams().around(ticket).1.map(|next| next.ticket) {
+            self.ready_if_here(next);
+        }
         let Some(request) = request_of(asked) else { return Ok(()) };
         if !is_call && only_waits(asked) {
             let mut read = BTreeSet::new();

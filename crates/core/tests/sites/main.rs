@@ -908,6 +908,41 @@ fn who_wants_what_is_newest_reads_it_wherever_it_is_held() {
     world.check_equal();
 }
 
+/// A client that has asked for much while the token came need not have one request at a time done from then on.
+#[test]
+fn what_waits_of_a_session_is_carried_out_together_once_the_token_is_there() {
+    let mut world = World::new(2);
+    let client = world.open(2);
+    world.ask(client, &create(1, "/a", CreateMode::Persistent));
+    for xid in 2..52 {
+        world.send(client, &set(xid, "/a", b"x"));
+    }
+    // The token comes with the first of them, and what has left with them is carried out here.
+    while world.tree(2).holder("/a") != Some(2) {
+        world.store(2);
+        world.carry(2, HUB);
+        world.store(HUB);
+        world.carry(HUB, 2);
+    }
+    // What the hub does not know of yet waits here for what it does.
+    for xid in 52..102 {
+        world.send(client, &set(xid, "/a", b"x"));
+    }
+    let (mut answered, mut turns) = (0, 0);
+    while answered < 100 {
+        world.store(2);
+        while world.carry(2, HUB) {}
+        world.store(HUB);
+        while world.carry(HUB, 2) {}
+        answered += world.take(client).len();
+        turns += 1;
+        assert!(turns < 20, "{answered} of 100 are answered");
+    }
+    assert!(world.ask_here(client, &set(102, "/a", b"x")).is_some_and(|frame| frame.err == 0));
+    world.settle();
+    world.check_equal();
+}
+
 #[test]
 fn a_token_is_not_taken_from_who_asks_for_it() {
     let mut world = World::new(2);
