@@ -543,17 +543,23 @@ impl Replica {
         } else if own == hub {
             self.find_tokens(ticket, session, origin, &bytes, &lacked, may_visit);
         } else {
-            self.sites.broker.take_in_hand(ticket);
-            let item = if ticket.site == own {
-                let (number, reign) = (ticket.number, self.applied.partition.tree().reign());
-                self.sites.counts.writes_forwarded += 1;
-                SiteItem::Forwarded { server, number, reign, session, asked: &bytes }
-            } else {
-                SiteItem::Declined
-            };
-            let origin = origin.filter(|_| ticket.site != own);
-            self.applied.partition.propose_site_item(origin, &item);
+            self.leave_to_hub(ticket, server, session, &bytes);
         }
+    }
+
+    /// Away from the hub: a request is not carried out here, after all. The hub finds somebody else for another site's.
+    fn leave_to_hub(&mut self, ticket: Ticket, server: u8, session: i64, asked: &[u8]) {
+        let tree = self.applied.partition.tree();
+        let (is_own, reign) = (tree.own_site() == Some(ticket.site), tree.reign());
+        self.sites.broker.take_in_hand(ticket);
+        let Ticket { site, number } = ticket;
+        let (origin, item) = if is_own {
+            self.sites.counts.writes_forwarded += 1;
+            (None, SiteItem::Forwarded { server, number, reign, session, asked })
+        } else {
+            (Some(Origin { server, request: number, site }), SiteItem::Declined)
+        };
+        self.applied.partition.propose_site_item(origin, &item);
     }
 
     /// Whether a program carries out what is asked.

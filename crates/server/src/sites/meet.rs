@@ -132,9 +132,9 @@ impl Sites {
                 tracing::error!("the other sites have given this one up");
                 server.site_is_lost(now);
             }
-            use stoa_core::{
-                Claim, Greeting, answer_site, believed_hub, kept_of_site, knows_later_hub, upper_site,
-            };
+            if let Some(zxid) = welcome.kept_zxid {
+                server.site_is_kept(zxid, now);
+            }
         }
         driver.after_input();
         if self.upper(driver) != upper {
