@@ -10,6 +10,15 @@ use stoa_partition::{Asked, NotProposed, Now, changes_programs};
 use stoa_tree::{Caller, Contact, Refusal};
 use stoa_wire::{ErrorCode, MultiResults, Opcode, Reader, Request, RequestHeader, put};
 
+/// Whether a read is of one znode, so that one site knows what is newest. What else is asked nobody may refuse because
+/// another site is away: who sets its watches again does not ask twice.
+fn is_of_one_znode(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::GetData | Opcode::Exists | Opcode::GetAcl | Opcode::GetChildren | Opcode::GetChildren2
+    )
+}
+
 impl Replica {
     pub(crate) fn request(&mut self, id: ConnectionId, frame: &Frame<'_>, arrived_us: u64) {
         let (header, mut reader) = (frame.header, frame.body());
@@ -64,8 +73,12 @@ impl Replica {
             {
                 self.write(id, header, opcode, &mut reader, arrived_us);
             }
-            // Of several sites the one knows what is newest that holds it.
-            _ if is_introduction && is_next || reads_newest && self.is_of_sites() => {
+            // Of several sites the one knows what is newest that holds it. What waits behind a barrier has no number yet,
+            // and would come behind this.
+            _ if !is_barred
+                && (is_introduction && is_next
+                    || reads_newest && self.is_of_sites() && is_of_one_znode(opcode)) =>
+            {
                 self.ask_leader(id, header, opcode, reader.rest(), arrived_us, false);
             }
             _ if reads_newest && !is_introduction && !self.timeline.is_alone() => {
@@ -467,7 +480,9 @@ impl Replica {
         let Some(connection) = self.clients.connections.get(id) else { return };
         let (session, is_read) = (connection.session, opcode.is_read());
         let may_write = is_read && may_write;
-        let is_introduction = may_write && connection.mode.reads_newest && self.is_stranger(id);
+        let reads_newest = may_write && connection.mode.reads_newest;
+        let is_of_holder = reads_newest && self.is_of_sites() && is_of_one_znode(opcode);
+        let is_introduction = is_of_holder || reads_newest && self.is_stranger(id);
         let is_for_program = may_write && self.applied.partition.runs_for(session, opcode, &reader);
         if is_read && !is_for_program && !is_introduction {
             self.read(id, header, opcode, &mut reader, Some(arrived_us));

@@ -154,6 +154,37 @@ fn two_sites_leave_it_to_an_operator() {
     world.ask_here(again, &create(1, "/a", CreateMode::Persistent)).unwrap().stat();
 }
 
+/// Clients do not ask twice for that.
+#[test]
+fn watches_are_set_again_where_the_hub_has_no_lease() {
+    let mut world = World::automatic(3);
+    let client = world.open(HUB);
+    world.send(
+        client,
+        &request(xid::AUTH, Opcode::Auth, |out| {
+            put::i32(out, 0);
+            put::str(out, "consistency");
+            put::buffer(out, b"linearizable");
+        }),
+    );
+    world.ask(client, &create(1, "/a", CreateMode::Persistent));
+    for other in [2, 3] {
+        world.cut.extend([(HUB, other), (other, HUB)]);
+    }
+    for _ in 0..8 {
+        world.pass_in_turns(2_000);
+        world.send(client, &request(xid::PING, Opcode::Ping, |_| ()));
+    }
+    assert!(!world.site_at(HUB).acts_as_hub());
+    world.take(client);
+    let again =
+        request(-8, Opcode::SetWatches, |out| encode::set_watches(out, i64::MAX, &[&["/a"], &[], &[]]));
+    world.send(client, &again);
+    world.pass_in_turns(500);
+    let answered = world.take(client);
+    assert_eq!(answered.iter().map(|frame| (frame.xid, frame.err)).collect::<Vec<_>>(), [(-8, 0)]);
+}
+
 /// With sites that come back one after the other a hub that the others do not hear would have a majority of which those
 /// know nothing.
 #[test]

@@ -68,6 +68,8 @@ pub(super) struct Ledger {
     pub(super) shunned: BTreeSet<usize>,
     /// Sessions of which clients were told that they have expired, and that was not looked at yet.
     pub(super) expired: Vec<i64>,
+    /// What a program has counted.
+    counted: BTreeSet<u64>,
     pub(super) answers: u64,
     pub(super) writes: u64,
     pub(super) travels: u64,
@@ -92,6 +94,15 @@ fn is_among(losses: &[Loss], zxid: i64) -> bool {
 }
 
 impl Ledger {
+    /// A program that counts in two znodes has told a number, which nobody else was told. No site is given up where there
+    /// is such a program.
+    pub(super) fn counted(&mut self, number: Option<u64>) -> Checked {
+        match number.filter(|number| *number > 0) {
+            Some(number) if self.counted.insert(number) => Ok(()),
+            told => wrong(format!("a program that counts tells {told:?}, behind {:?}", self.counted.last())),
+        }
+    }
+
     // ---- sites that are given up ----
 
     /// From now on clients of this site are heard.

@@ -244,7 +244,7 @@ impl SiteRun {
         let SitePlan { clients, sites, travel_percent, .. } = self.plan;
         let (manners, servers) = (self.plan.life.manners, self.plan.life.servers);
         for index in 0..clients {
-            let resident = Resident::new(&self.ledger, index % 4 == 3);
+            let resident = Resident::new(&self.ledger, index % 4 == 3, self.plan.has_program);
             let client = Client::new(index, self.rng.fork(), manners, servers, resident);
             let at = (index % sites, sites);
             let traveller = Traveller::new(client, self.rng.fork(), &self.ledger, at, travel_percent);

@@ -47,6 +47,8 @@ pub struct SitePlan {
     pub(super) clients: usize,
     /// Of a hundred connections, so many are made at another site than the one before.
     pub(super) travel_percent: u32,
+    /// Whether clients of all sites call a program, which counts, and is called by other writes.
+    pub(super) has_program: bool,
     /// Requests of all clients together.
     pub(super) requests: u64,
     /// How long all may take, in simulated time, before everything is healed, microseconds.
@@ -108,6 +110,7 @@ impl SitePlan {
             kind("handover", base(), handover, Storms { break_ms: 3000, late_ms: 3000, ..FAIR }),
             kind("network", small(), network, Storms { late_ms: 2000, ..storms }),
             Self { travel_percent: 60, ..kind("travel", base(), mixed, storms) },
+            Self { has_program: true, ..kind("programs", base(), mixed, storms) },
             operated("hubs", false),
             operated("losses", true),
             Self::automatic(),
@@ -136,6 +139,7 @@ impl SitePlan {
             sites,
             clients,
             travel_percent: 15,
+            has_program: false,
             requests: 500,
             lasts_us: 60_000_000,
             ways_us: Vec::new(),

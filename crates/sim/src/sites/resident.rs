@@ -24,6 +24,22 @@ const LOOSE: [&str; 5] = ["/a", "/b", "/a/x", "/a/y", "/firm0/x"];
 /// Once in so many creates it is the client's own ephemeral, which nobody deletes.
 const OWN_ONE_IN: u64 = 5;
 
+/// A program, and the znodes in which it counts. They are the same at any time, and no number is told twice.
+const PROGRAM: &str = "/em/count";
+const COUNTED: [&str; 2] = ["/one", "/two"];
+const COUNTER: &str = r#"
+on_operation("read", "/count-both");
+
+fn read(request) {
+    let one = local.read("/one").data.to_int() + 1;
+    let two = local.read("/two").data.to_int() + 1;
+    if one != two { return 0; }
+    local.update("/one", one);
+    local.update("/two", two);
+    return one;
+}
+"#;
+
 /// All znodes that clients write, but for those with numbers.
 pub(super) fn paths(clients: usize) -> Vec<String> {
     let shared = FIRM.iter().chain(&LOOSE).map(|path| (*path).to_owned());
@@ -64,6 +80,11 @@ enum Deed {
     Sync,
     Watches,
     Close,
+    /// Registers the program, makes what it counts in, acknowledges it, and calls it.
+    Register,
+    MakeCount,
+    Acknowledge,
+    Count,
 }
 
 /// One client's part.
@@ -83,6 +104,8 @@ pub(super) struct Resident {
     owns: i64,
     /// All its reads are linearizable.
     is_strict: bool,
+    /// It calls the program that counts.
+    counts: bool,
     /// Its last sync was refused.
     has_not_synced: bool,
     /// The last write of all is under way.
@@ -92,7 +115,7 @@ pub(super) struct Resident {
 type Petitioner = Caller<Plea>;
 
 impl Resident {
-    pub(super) fn new(ledger: &Rc<RefCell<Ledger>>, is_strict: bool) -> Self {
+    pub(super) fn new(ledger: &Rc<RefCell<Ledger>>, is_strict: bool, counts: bool) -> Self {
         Self {
             ledger: Rc::clone(ledger),
             life: 0,
@@ -103,6 +126,7 @@ impl Resident {
             told: 0,
             owns: 0,
             is_strict,
+            counts,
             has_not_synced: false,
             last_xid: None,
         }
@@ -161,11 +185,41 @@ impl Resident {
                 Opcode::SetWatches
             }
             Deed::Close => Opcode::CloseSession,
+            Deed::Register | Deed::MakeCount | Deed::Acknowledge => {
+                let (data, flags) = match plea.what {
+                    Deed::Register => (COUNTER, 0),
+                    Deed::Acknowledge => ("", EPHEMERAL),
+                    _ => ("0", 0),
+                };
+                encode::create(&mut body, path, Some(data.as_bytes()), OPEN_ACL, flags, None);
+                Opcode::Create
+            }
+            Deed::Count => {
+                encode::path_watch(&mut body, path, false);
+                Opcode::GetData
+            }
         };
         caller.ask(opcode as i32, plea, |out| out.extend(body));
     }
 
+    /// Something of the program. What is there already is refused, and who has not acknowledged it finds no znode.
+    fn any_of_program(&mut self, caller: &mut Petitioner) {
+        let counted = *caller.rng.pick(&COUNTED);
+        match caller.rng.below(8) {
+            0 => self.send(caller, Deed::Register, PROGRAM),
+            1 => self.send(caller, Deed::MakeCount, counted),
+            2 => {
+                let path = format!("{PROGRAM}/{}-{}", caller.index, self.life);
+                self.send(caller, Deed::Acknowledge, &path);
+            }
+            _ => self.send(caller, Deed::Count, "/count-both"),
+        }
+    }
+
     fn any(&mut self, caller: &mut Petitioner) {
+        if self.counts && caller.rng.one_in(3) {
+            return self.any_of_program(caller);
+        }
         let firm = *caller.rng.pick(&FIRM);
         let loose = *caller.rng.pick(&LOOSE);
         let any = if caller.rng.one_in(2) { firm } else { loose };
@@ -317,7 +371,13 @@ impl Resident {
                 self.look(plea, &plea.path, &stat)?;
                 self.ledger.borrow_mut().seen(&plea.path, &stat, &data)
             }
+            Deed::Count => {
+                let data = reader.buffer().map_err(unreadable)?.unwrap_or_default();
+                let number = std::str::from_utf8(data).ok().and_then(|number| number.parse().ok());
+                self.ledger.borrow_mut().counted(number)
+            }
             Deed::Delete | Deed::Sync | Deed::Watches | Deed::Close => Ok(()),
+            Deed::Register | Deed::MakeCount | Deed::Acknowledge => Ok(()),
         }
     }
 
