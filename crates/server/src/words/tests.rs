@@ -53,7 +53,7 @@ fn srvr_and_stat_say_how_the_sites_stand() {
     let lines = "Proposal sizes last/min/max: 44/40/90\nSite: virginia\nSite virginia: number 1, is_hub true\n\
                  Site california: number 2, connected true, connected_since 1700000000000, round_trip_ms 62.5, \
                  unshipped_entries 3, unshipped_ms 31, unshipped_is_all true, imported_position 40\n\
-                 Site frankfurt: number 3, connected false, imported_position 0\n";
+                 Site frankfurt: number 3, is_given_up true, connected false, imported_position 0\n";
     for word in ["srvr", "stat"] {
         let text = ask_of(hub, word);
         assert!(text.ends_with(lines), "{text}");
