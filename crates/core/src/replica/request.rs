@@ -33,29 +33,10 @@ impl Replica {
             return;
         }
         self.note_for_audit(id, frame);
-        let placed = self.applied.placement.version();
-        let Some(connection) = self.clients.connections.get_mut(id) else { return };
-        let remote = connection.remote.as_ref();
-        let is_misplaced = remote.is_some_and(|remote| remote.placed < placed)
-            && !matches!(opcode, Opcode::Ping | Opcode::Auth);
-        connection.traffic.last_op = Some(opcode);
-        connection.traffic.last_xid = header.xid;
-        if is_misplaced {
-            if connection.slots().is_empty() {
-                self.send_back(id, frame.bytes.into());
-            } else {
-                self.keep_request(id, frame, arrived_us, false);
-            }
+        if self.is_for_no_leader(id, opcode, frame, arrived_us) {
             return;
         }
-        if connection.phase == Phase::ReadOnly {
-            if connection.slots().is_empty() {
-                self.request_read_only(id, header, opcode, &mut reader, arrived_us);
-            } else {
-                self.keep_request(id, frame, arrived_us, false);
-            }
-            return;
-        }
+        let Some(connection) = self.clients.connections.get(id) else { return };
         let is_next = connection.slots().is_empty();
         let is_barred = connection.is_barred();
         let (session, is_read) = (connection.session, opcode.is_read());
@@ -93,6 +74,35 @@ impl Replica {
             _ if is_read => self.read(id, header, opcode, &mut reader, None),
             _ => self.ordered(id, header, opcode, &mut reader, arrived_us),
         }
+    }
+
+    /// Whether that is all that becomes of a request: it goes back, to be asked elsewhere, or nobody is asked who leads.
+    #[inline]
+    fn is_for_no_leader(
+        &mut self,
+        id: ConnectionId,
+        opcode: Opcode,
+        frame: &Frame<'_>,
+        arrived_us: u64,
+    ) -> bool {
+        let placed = self.applied.placement.version();
+        let Some(connection) = self.clients.connections.get_mut(id) else { return true };
+        let remote = connection.remote.as_ref();
+        let is_misplaced = remote.is_some_and(|remote| remote.placed < placed)
+            && !matches!(opcode, Opcode::Ping | Opcode::Auth);
+        connection.traffic.last_op = Some(opcode);
+        connection.traffic.last_xid = frame.header.xid;
+        if !is_misplaced && connection.phase != Phase::ReadOnly {
+            return false;
+        }
+        if !connection.slots().is_empty() {
+            self.keep_request(id, frame, arrived_us, false);
+        } else if is_misplaced {
+            self.send_back(id, frame.bytes.into());
+        } else {
+            self.request_read_only(id, frame.header, opcode, &mut frame.body(), arrived_us);
+        }
+        true
     }
 
     /// Whether that is all that becomes of a request: it is a token, or its client has yet to prove who it is.

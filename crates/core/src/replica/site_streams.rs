@@ -100,10 +100,14 @@ impl Replica {
         Ok(())
     }
 
-    /// At the hub: whether a site is none of the others any more.
+    /// At the hub: whether a site is none of the others any more. What a site that is to join anew has does not say so: it
+    /// may have been the hub, and have given up the one that is it now.
     fn has_given_up(&self, site: SiteId) -> bool {
         let tree = self.applied.partition.tree();
-        tree.own_site() == tree.hub() && tree.streams().claim().is_none() && tree.is_lost(site)
+        self.has_joined()
+            && tree.own_site() == tree.hub()
+            && tree.streams().claim().is_none()
+            && tree.is_lost(site)
     }
 
     /// At the leader: makes what another site has items of this log, if it follows what is in it.

@@ -167,6 +167,7 @@ fn watches_are_set_again_where_the_hub_has_no_lease() {
             put::buffer(out, b"linearizable");
         }),
     );
+    world.take(client);
     world.ask(client, &create(1, "/a", CreateMode::Persistent));
     for other in [2, 3] {
         world.cut.extend([(HUB, other), (other, HUB)]);

@@ -80,6 +80,25 @@ fn give(world: &mut World, client: Client, path: &str, first_xid: i32) {
     assert_eq!(world.tree(world.hub).holder(path), Some(client.0));
 }
 
+/// It was the hub, and has given up the one that is it now.
+#[test]
+fn a_hub_of_the_past_that_joins_anew_tells_the_hub_what_it_does() {
+    let mut world = World::new(3);
+    world.claim(2, &[1]);
+    world.settle();
+    world.claim(3, &[1, 2]);
+    world.settle();
+    world.come_back(1, false);
+    world.settle();
+    world.claim(1, &[2]);
+    world.settle();
+    world.come_back(2, false);
+    world.settle();
+    let client = world.open(2);
+    assert_eq!(world.ask(client, &create(1, "/a", CreateMode::Persistent)).path(), "/a");
+    world.check_equal();
+}
+
 #[test]
 fn what_a_lost_site_held_is_the_hubs_and_its_sessions_live_on() {
     for with_nothing in [true, false] {
