@@ -121,7 +121,11 @@ impl Replica {
         if !self.has_joined() {
             return Judgement::Wait(Until::HasJoined);
         }
-        if matches!(asked, Asked::Write { .. }) && !self.holds_lease() {
+        // What its session has asked before may wait still: then it comes behind that.
+        if let Asked::Write { session, .. } = asked
+            && !self.holds_lease()
+            && !(self.has_missed_lease() && self.has_under_way(*session))
+        {
             return match self.has_missed_lease() {
                 true => Judgement::Refuse(ErrorCode::OperationTimeout.into()),
                 false => Judgement::Wait(Until::HubHasLease),

@@ -371,6 +371,13 @@ impl Replica {
         self.sites.leaving.entry(session).or_default().push_back(here);
     }
 
+    /// Whether something waits that a session has asked here, or is about to.
+    pub(super) fn has_under_way(&self, session: i64) -> bool {
+        let streams = self.applied.partition.tree().streams();
+        session != 0
+            && (streams.of_session(session).next().is_some() || self.sites.leaving.contains_key(&session))
+    }
+
     /// The oldest request of a session that was proposed to leave does.
     fn has_left(&mut self, session: i64) {
         if let Some(leaving) = self.sites.leaving.get_mut(&session) {

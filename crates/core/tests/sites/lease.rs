@@ -154,6 +154,44 @@ fn two_sites_leave_it_to_an_operator() {
     world.ask_here(again, &create(1, "/a", CreateMode::Persistent)).unwrap().stat();
 }
 
+#[test]
+fn what_is_refused_for_want_of_a_lease_comes_behind_what_waits() {
+    let mut world = World::automatic(3);
+    let (client, other) = (world.open(HUB), world.open(2));
+    for (xid, path) in [(1, "/a"), (2, "/b")] {
+        world.ask(client, &create(xid, path, CreateMode::Persistent));
+    }
+    world.ask(other, &set(1, "/a", b"x"));
+    world.ask(other, &set(2, "/a", b"x"));
+    assert_eq!(world.tree(HUB).holder("/a"), Some(2));
+    // Nobody is told that nothing arrives any more.
+    for other in [2, 3] {
+        world.cut.extend([(HUB, other), (other, HUB)]);
+    }
+    let ping = |world: &mut World| {
+        world.send(client, &request(xid::PING, Opcode::Ping, |_| ()));
+        world.pass_in_turns(1_000);
+    };
+    (0..7).for_each(|_| ping(&mut world));
+    // It needs a token that is elsewhere, and the lease is there still.
+    world.send(client, &set(3, "/a", b"y"));
+    (0..8).for_each(|_| ping(&mut world));
+    assert!(!world.site_at(HUB).acts_as_hub());
+    world.send(client, &set(4, "/b", b"y"));
+    ping(&mut world);
+    let told: Vec<i32> = world.take(client).iter().map(|frame| frame.xid).filter(|of| *of > 0).collect();
+    assert_eq!(told, [], "nothing is told before what was asked first");
+    for other in [2, 3] {
+        world.cut.clear();
+        world.connect_sites(other);
+    }
+    world.pass_in_turns(3_000);
+    let answers: Vec<(i32, i32)> =
+        world.take(client).iter().map(|frame| (frame.xid, frame.err)).filter(|(of, _)| *of > 0).collect();
+    assert!(answers.is_empty() || answers == [(3, 0), (4, 0)], "{answers:?}");
+    world.check_equal();
+}
+
 /// Clients do not ask twice for that.
 #[test]
 fn watches_are_set_again_where_the_hub_has_no_lease() {
