@@ -327,6 +327,15 @@ fn between_sites() -> Vec<(&'static str, Vec<u8>)> {
     vec![("hub", told(stoa_fuzz::HUB)), ("leaf", told(stoa_fuzz::LEAF))]
 }
 
+/// A claim: its reign, the hub, how often that was given up, who is lost and who is needed, whether by itself.
+fn put_site_claim(out: &mut Vec<u8>) {
+    put::i64(out, 3);
+    for number in [1, 0, 4, 8] {
+        put::i32(out, number);
+    }
+    put::bool(out, false);
+}
+
 /// What leaders of two sites say first.
 fn greetings() -> Vec<(&'static str, Vec<u8>)> {
     let mut hello = Vec::new();
@@ -341,6 +350,7 @@ fn greetings() -> Vec<(&'static str, Vec<u8>)> {
     put::i32(&mut hello, 1);
     put::i64(&mut hello, 2);
     put::bool(&mut hello, true);
+    put_site_claim(&mut hello);
     put::str(&mut hello, "stoa 1");
     let mut welcome = Vec::new();
     for number in [2, 1, 1] {
@@ -349,12 +359,7 @@ fn greetings() -> Vec<(&'static str, Vec<u8>)> {
     put::i64(&mut welcome, 2);
     put::i32(&mut welcome, 2);
     put::i64(&mut welcome, 9);
-    // A claim: its reign, the hub, how often that was given up, who is lost and who is needed, whether by itself.
-    put::i64(&mut welcome, 3);
-    for number in [1, 0, 4, 8] {
-        put::i32(&mut welcome, number);
-    }
-    put::bool(&mut welcome, false);
+    put_site_claim(&mut welcome);
     put::bool(&mut welcome, true);
     put::str(&mut welcome, "stoa 1");
     put::i64(&mut welcome, 0x5002);
