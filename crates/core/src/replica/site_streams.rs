@@ -143,17 +143,17 @@ impl Replica {
         let (reign, reigned_at) = (tree.reign(), tree.streams().reigned_at());
         // What stands before this became a site concerns nobody.
         let begun = tree.streams().begun().saturating_sub(1);
-        let gone = self.sites.kept.gone();
+        let (gone, last) = (self.sites.kept.gone(), self.sites.kept.last());
         for (site, outgoing) in self.sites.outgoing.iter_mut().filter(|(_, outgoing)| outgoing.is_open) {
             outgoing.pass(outgoing.passed.max(begun), 0);
             let link = Link { from: own, to: *site, hub, reign, reigned_at };
-            while outgoing.has_room() && outgoing.passed >= gone {
+            while outgoing.has_room() && (gone..last).contains(&outgoing.passed) {
                 let entries = self.sites.kept.behind(outgoing.passed);
                 let entries = entries.map(|kept| (kept.position, &kept.entry, Some(kept.since_us)));
                 let Some(batch) = next_batch(outgoing, link, entries) else { break };
                 self.sites.outbox.push_back((*site, batch.encode()));
             }
-            let is_all = outgoing.passed >= self.sites.kept.last();
+            let is_all = outgoing.passed >= last;
             if outgoing.is_torn(is_all) {
                 outgoing.is_open = false;
                 self.sites.wanted.torn.push_back(*site);

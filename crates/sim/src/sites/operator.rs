@@ -156,7 +156,8 @@ impl SiteRun {
         if let Some(apart) = left_out {
             self.is_lost(apart, false);
             self.operator.dooms.entry(apart).and_modify(|doom| doom.is_back = true);
-        } else if let Some(to) = has_more {
+        }
+        if let Some(to) = has_more.filter(|at| Some(*at) != left_out) {
             self.promote(to);
         }
     }
@@ -473,8 +474,13 @@ impl SiteRun {
         let Some((call, _)) = self.lines.with(has, whom, at_of(lacks)) else { return };
         if self.lines.calls[&call].hub == has {
             let is_hub = |shard: &Shard| shard.tree().streams().claim().is_none();
-            if self.first_of(has).is_some_and(is_hub) {
+            let is_claimant = !self.first_of(has).is_some_and(is_hub);
+            // Who is to be the hub, and has nobody who could be it in its place, is it without that one.
+            if !is_claimant || self.plan.is_automatic() {
                 self.operator.is_left_out = Some(at_of(lacks));
+            }
+            if is_claimant && self.plan.is_automatic() {
+                self.operator.torn = Some(has);
             }
         } else {
             self.operator.torn = Some(has);
