@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! snapshot := header, (acl | session | visits | home | znode | absent | placed | except | sites | ended |
-//!             imported | waiting | recalled | kept)*, end
+//!             imported | waiting | recalled | kept | read)*, end
 //!             in any order (but visits and home after their session, except after placed, sites before its like),
 //!             cut between records
 //! header   := 1, format u8, last_zxid i64, digest u64, nodes u64, sessions u64
@@ -27,6 +27,7 @@
 //! recalled := 15, path                     a token that the hub wants back
 //! kept     := 20, site u8, zxid i64        the last update that others had of a site that was given up; of site 0:
 //!                                          that they have of this one
+//! read     := 21, site u8, given i64, path     this site reads what is newest there; the update that lets it
 //! ```
 //! Integers are little-endian; `encoded`, `name`, `data` and `path` have their length (u32) before them.
 //! Ids only tie the records together: whoever loads them gives new ones. A node is a znode or absent;
