@@ -324,8 +324,8 @@ impl Replica {
             return;
         }
         if let Some(ticket) = ticket {
-            let is_declined = matches!(item.outcome, Outcome::Site(SiteItem::Declined));
-            self.sites.broker.is_settled(ticket, is_declined);
+            let is_back = self.comes_back(ticket, item);
+            self.sites.broker.is_settled(ticket, is_back);
             self.ready_if_here(ticket);
             let has_gone_home = matches!(item.outcome, Outcome::Site(SiteItem::Visit { to, .. })
                 if to == ticket.site && to != site);
@@ -362,6 +362,15 @@ impl Replica {
                 policy.arrives(path);
             }
             _ => {}
+        }
+    }
+
+    /// Whether who was to carry out a request does not: another site declines it, and who has asked asks once more.
+    fn comes_back(&self, ticket: Ticket, item: &Item<'_>) -> bool {
+        match item.outcome {
+            Outcome::Site(SiteItem::Declined) => true,
+            Outcome::Site(SiteItem::Forwarded { .. }) => self.sites.broker.has_gone_home(ticket),
+            _ => false,
         }
     }
 

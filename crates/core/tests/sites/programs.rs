@@ -182,6 +182,30 @@ fn what_a_program_does_with_an_event_needs_its_tokens_with_those_of_the_request(
     world.check_equal();
 }
 
+/// By itself it could be carried out where it is asked, again and again.
+#[test]
+fn what_sets_off_a_program_that_needs_more_comes_back_from_who_asks_once() {
+    for kind in [PAPER, PolicyKind::Expected] {
+        let mut world = World::with(3, 64 << 20, of_kind(kind));
+        let clients = counters(&mut world, WATCHER);
+        ["/seen", "/watched"].into_iter().for_each(|path| world.make(clients[0], path));
+        for turn in 0..3 {
+            let path = format!("/watched/{turn}");
+            world.make(clients[1], &path);
+            // Its token is where it is deleted, and that of what the program counts in is at the hub.
+            for xid in 1..4 {
+                assert_eq!(world.ask(clients[1], &set(xid, &path, b"x")).err, 0);
+            }
+            assert_eq!(world.tree(HUB).holder(&path), Some(2));
+            assert_eq!(world.ask(clients[0], &set(turn, "/seen", turn.to_string().as_bytes())).err, 0);
+            assert_eq!(world.ask(clients[0], &set(turn, "/seen", turn.to_string().as_bytes())).err, 0);
+            assert_eq!(world.ask(clients[1], &delete(9, &path)).err, 0);
+            assert_eq!(world.data_at("/seen"), vec![(turn + 1).to_string(); 3]);
+        }
+        world.check_equal();
+    }
+}
+
 #[test]
 fn the_end_of_a_session_leaves_out_what_takes_tokens_of_others() {
     for is_held in [true, false] {
