@@ -344,6 +344,26 @@ impl World {
         }
     }
 
+    /// The same, but that the server of a site dies at a step of the first turns, and begins again.
+    fn settle_with_a_death(&mut self, turns: usize, dies: SiteId, step: usize) {
+        let mut steps = 0;
+        let mut passes = |world: &mut Self| {
+            steps += 1;
+            if steps == step {
+                world.restart(dies);
+            }
+        };
+        for _ in 0..turns {
+            for (from, to) in self.pairs() {
+                self.store(from);
+                passes(self);
+                self.carry(from, to);
+                passes(self);
+            }
+        }
+        self.settle();
+    }
+
     /// The server of a site ends, and begins again with what is durable.
     fn start_again(&mut self, id: SiteId) {
         let now = self.now;
@@ -819,22 +839,7 @@ fn what_is_forwarded_outlives_the_servers_on_its_way() {
         world.ask(two, &set(3, "/a", b"1"));
         assert_eq!(world.tree(HUB).holder("/a"), Some(3));
         world.send(one, &set(1, "/a", b"forwarded"));
-        let mut steps = 0;
-        let mut passes = |world: &mut World| {
-            steps += 1;
-            if steps == step {
-                world.restart(dies);
-            }
-        };
-        for _ in 0..6 {
-            for (from, to) in world.pairs() {
-                world.store(from);
-                passes(&mut world);
-                world.carry(from, to);
-                passes(&mut world);
-            }
-        }
-        world.settle();
+        world.settle_with_a_death(6, dies, step);
         // Who dies before he has stored what he was asked, has never heard of it.
         let all = |world: &World, data: &[u8], version| {
             (1..=3).all(|site| {

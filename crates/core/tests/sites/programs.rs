@@ -134,22 +134,7 @@ fn a_call_outlives_the_servers_on_its_way() {
         ["/one", "/two"].into_iter().for_each(|path| world.make(clients[0], path));
         world.take_token(clients[2], "/two");
         world.send(clients[1], &get(9, "/count-both"));
-        let mut steps = 0;
-        let mut passes = |world: &mut World| {
-            steps += 1;
-            if steps == step {
-                world.restart(dies);
-            }
-        };
-        for _ in 0..6 {
-            for (from, to) in world.pairs() {
-                world.store(from);
-                passes(&mut world);
-                world.carry(from, to);
-                passes(&mut world);
-            }
-        }
-        world.settle();
+        world.settle_with_a_death(6, dies, step);
         let is_done = world.data_at("/two") == vec!["1"; 3] && world.data_at("/one") == vec!["1"; 3];
         // Who dies before he has stored what he was asked, has never heard of it.
         let is_lost = dies == 2 && world.data_at("/two") == vec!["0"; 3];

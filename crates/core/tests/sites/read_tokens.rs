@@ -77,22 +77,7 @@ fn read_tokens_outlive_servers_and_are_returned_once() {
         let (mut world, readers) = read_everywhere();
         let writer = world.open(HUB);
         world.send(writer, &set(2, "/a", b"new"));
-        let mut steps = 0;
-        let mut passes = |world: &mut World| {
-            steps += 1;
-            if steps == step {
-                world.restart(dies);
-            }
-        };
-        for _ in 0..5 {
-            for (from, to) in world.pairs() {
-                world.store(from);
-                passes(&mut world);
-                world.carry(from, to);
-                passes(&mut world);
-            }
-        }
-        world.settle();
+        world.settle_with_a_death(5, dies, step);
         let is_written = world.tree(HUB).get("/a").unwrap().data() == Some(b"new");
         assert!(is_written || dies == HUB, "{dies} dies at {step}");
         for reader in readers {

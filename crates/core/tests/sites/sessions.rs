@@ -27,25 +27,6 @@ fn a_session_is_judged_where_its_client_is() {
     world.check_equal();
 }
 
-/// It is there still, and so is all that it holds.
-#[test]
-fn who_comes_from_a_site_that_is_away_is_not_told_that_its_session_has_expired() {
-    let mut world = World::new(3);
-    let (_, opened) = world.open_with(3, 0, &[0; 16]);
-    world.settle();
-    world.cut.extend([(HUB, 3), (3, HUB)]);
-    world.site(HUB).server.site_lost(3);
-    let (peer, now): (SocketAddr, Now) = ("127.0.0.1:4000".parse().unwrap(), world.now);
-    let client = (HUB, world.site(HUB).server.connect(peer, now).unwrap());
-    world.send(client, &opening(opened.session_id, &opened.password));
-    world.settle();
-    for _ in 0..60 {
-        world.pass(100);
-    }
-    assert_eq!(world.site(HUB).closed.get(&client.1), Some(&CloseReason::SiteAway));
-    assert!(world.take_bytes(client).is_empty());
-}
-
 #[test]
 fn an_ephemeral_is_written_where_its_session_is_and_ends_with_it() {
     let mut world = World::new(3);
