@@ -336,6 +336,12 @@ fn put_site_claim(out: &mut Vec<u8>) {
     put::bool(out, false);
 }
 
+fn put_levels(out: &mut Vec<u8>) {
+    for level in [1, 2, 2, 1] {
+        put::i32(out, level);
+    }
+}
+
 /// What leaders of two sites say first.
 fn greetings() -> Vec<(&'static str, Vec<u8>)> {
     let mut hello = Vec::new();
@@ -352,6 +358,7 @@ fn greetings() -> Vec<(&'static str, Vec<u8>)> {
     put::bool(&mut hello, true);
     put_site_claim(&mut hello);
     put::str(&mut hello, "stoa 1");
+    put_levels(&mut hello);
     let mut welcome = Vec::new();
     for number in [2, 1, 1] {
         put::i32(&mut welcome, number);
@@ -363,6 +370,7 @@ fn greetings() -> Vec<(&'static str, Vec<u8>)> {
     put::bool(&mut welcome, true);
     put::str(&mut welcome, "stoa 1");
     put::i64(&mut welcome, 0x5002);
+    put_levels(&mut welcome);
     vec![("hello", hello), ("welcome", welcome)]
 }
 

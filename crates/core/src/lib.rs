@@ -33,6 +33,7 @@ mod controller;
 mod coordination;
 mod lacks;
 mod lease;
+mod levels;
 mod liveness;
 mod local;
 mod lost;
@@ -61,6 +62,7 @@ pub use backlog::{Backlog, BacklogWanted, BadBacklog};
 pub use config::{Config, Reaping, SiteConfig};
 pub use controller::{MoveError, RecentMove};
 pub use coordination::{Decision, Prepared, Quiesced, Step, StepKind};
+pub use levels::{HeldBack, LevelRefusal, LevelStatus, SiteLevels};
 pub use lost::{LostNotes, LostOperation, LostReader, LostUpdate, LostUpdates, LostWanted};
 pub use meeting::{
     Greeting, SiteAnswer, answer_site, believed_hub, kept_of_site, knows_later_hub, upper_site,
@@ -92,6 +94,6 @@ pub use stoa_timeline::{
     Origin, Outgoing, PartitionMessage, PeerOutput, Slices, Standing, Start, Starts, TakenOver, server_of,
     servers_of, timeline_of,
 };
-pub use stoa_tree::{Claim, SITE_MAX, SiteId, SiteSet, SiteStanding, TokenRefusal};
+pub use stoa_tree::{Claim, Levels, NewerLevel, SITE_MAX, SiteId, SiteSet, SiteStanding, TokenRefusal};
 pub use stoa_wire::Timestamp;
 pub use succession::{Succession, SuccessionStep, hub_is_back};

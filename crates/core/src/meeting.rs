@@ -1,6 +1,7 @@
 //! What the leaders of two sites make of each other when they meet: whom a site is to be connected to, what it says of
 //! itself, what it is told, and what it believes by that. How they meet is for others.
 
+use crate::levels::SiteLevels;
 use crate::replica::Replica;
 use stoa_tree::{Claim, SiteId};
 
@@ -15,6 +16,8 @@ pub struct Greeting {
     pub following: u64,
     /// Whether it only looks around, and does not want to stay connected.
     pub looks: bool,
+    /// What it can read and write.
+    pub levels: SiteLevels,
 }
 
 /// What comes of a greeting.
@@ -38,6 +41,7 @@ impl Greeting {
             lives: tree.own_site().map_or(0, |own| tree.times_lost(own)),
             following: reign_followed(server),
             looks,
+            levels: server.own_levels(),
         }
     }
 }

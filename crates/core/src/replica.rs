@@ -8,6 +8,7 @@ mod coordination;
 mod ensemble;
 mod handshake;
 mod lease;
+mod levels;
 mod liveness;
 mod local;
 mod membership;

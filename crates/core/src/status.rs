@@ -1,8 +1,7 @@
 //! Where a server stands among the others, for operators.
 
 use alloc::vec::Vec;
-use stoa_tree::SiteId;
-use stoa_tree::{Claim, SiteSet, SiteStanding};
+use stoa_tree::{Claim, SiteId, SiteSet, SiteStanding};
 
 /// What a server is to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -108,6 +107,8 @@ pub struct OtherSite {
     pub acknowledged: Option<u64>,
     /// At the leader: what it has not acknowledged, once it has been connected.
     pub unshipped: Option<Unshipped>,
+    /// Up to which feature level all its servers read, as it has said while it was connected.
+    pub all_read: Option<u8>,
 }
 
 /// What a site has prepared, or the hub has passed on, and another site has not acknowledged. While that one is not

@@ -252,6 +252,8 @@ impl Restore {
     fn apply(&mut self, entry: &Entry) -> Result<(), String> {
         if let [only] = &mut self.states[..] {
             self.updates += apply_items(only, &entry.payload).map_err(|error| error.to_string())?;
+            // What follows may be of that level, and then it cannot be read.
+            only.tree.check_level().map_err(|newer| newer.to_string())?;
             if only.tree.own_site().is_some() {
                 only.tree.note_position(entry.position);
                 self.for_sites.push((entry.position, entry.payload.clone()));

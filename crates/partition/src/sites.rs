@@ -621,6 +621,14 @@ impl Partition {
         self.site_update(now, |tree, stamp, entry| tree.prepare_return(site, stamp, entry))
     }
 
+    /// The sites use another feature level, see [`stoa_tree::Tree::prepare_level`].
+    ///
+    /// # Errors
+    /// When it is not raised by that, or this is not the hub.
+    pub fn propose_level(&mut self, level: u8, now: Now) -> Result<(), TokenRefusal> {
+        self.site_update(now, |tree, stamp, entry| tree.prepare_level(level, stamp, entry))
+    }
+
     /// Something of the streams.
     pub fn propose_site_item(&mut self, origin: Option<Origin>, item: &SiteItem<'_>) {
         put_site_item(&mut self.entry, origin, item);

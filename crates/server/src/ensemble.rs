@@ -85,6 +85,7 @@ impl Meeting {
                 tls: tls.clone(),
                 folder: disk.folder().to_owned(),
                 software: format!("stoa {}", env!("CARGO_PKG_VERSION")),
+                levels: settings.site.is_some().then_some(tree_options.levels),
             };
             // It is sent by the first partition, with which the log is.
             let newest = newest.take();
@@ -202,6 +203,11 @@ impl Ensemble {
         self.peers.status().iter().any(|peer| peer.connected_ms.is_some() && is_one(peer.address.id))
     }
 
+    /// The feature level that the sites use.
+    pub(crate) fn set_level(&self, level: u8) {
+        self.peers.set_level(level);
+    }
+
     /// There is a newer snapshot.
     pub(crate) fn stored(&self, snapshot: StoredSnapshot) {
         *self.newest.borrow_mut() = Some(snapshot);
@@ -280,6 +286,7 @@ impl Ensemble {
         clock: &Clock,
     ) -> Result<(), String> {
         let (now, starts) = (clock.now(), &identity.starts);
+        server.peer_levels(short(id), identity.levels);
         if self.share.partition == FIRST && self.peers.is_older_than_known(&identity) {
             tracing::warn!(
                 "server {id} knows a later start of this server than its data folder has: that is an older copy, so this \

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use stoa_core::{
-    CallLimits, Config, Limits, PolicySettings, ProgramLimits, Reaping, Shard, SiteConfig, Stopwatch,
+    CallLimits, Config, Levels, Limits, PolicySettings, ProgramLimits, Reaping, Shard, SiteConfig, Stopwatch,
     timeline_of,
 };
 use stoa_storage::{FolderId, Log, Options as LogOptions};
@@ -231,6 +231,7 @@ fn recover(
         x509_scheme: settings.has_client_tls() || settings.has_admin_certificates(),
         sasl_scheme: settings.sasl_config.is_some(),
         unused_container_ms: i64::try_from(settings.container_unused.as_millis()).unwrap_or(0),
+        levels: Levels::OWN,
         hash_seed: u64::from_ne_bytes(random::bytes()?),
     };
     let mut config = core_config(settings);

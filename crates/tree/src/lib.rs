@@ -70,8 +70,8 @@ pub use records::LoadError;
 pub use reserved::{CONFIG_PATH, PROGRAMS};
 pub use session::{Contact, SessionInfo, is_same_password};
 pub use sites::{
-    CarriedOut, Claim, LackedTokens, SITE_MAX, SiteId, SiteSet, SiteStanding, Streams, Ticket, TokenRefusal,
-    Waiting, site_of_zxid, tokens_of,
+    CarriedOut, Claim, LackedTokens, Levels, NewerLevel, SITE_MAX, SiteId, SiteSet, SiteStanding, Streams,
+    Ticket, TokenRefusal, Waiting, site_of_zxid, tokens_of,
 };
 pub use tree::Tree;
 pub use update::{CorruptUpdate, Update, Updates};
@@ -81,7 +81,8 @@ use alloc::string::String;
 use core::fmt;
 use stoa_wire::ErrorCode;
 
-/// How a tree behaves. All servers of an ensemble should agree on everything but `hash_seed`;
+/// How a tree behaves. All servers of an ensemble should agree on everything but
+/// `levels` and `hash_seed`;
 /// only preparing depends on it, so that a change takes effect with the next leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -98,6 +99,8 @@ pub struct Options {
     /// Containers that never had a child are deleted after this; 0 keeps them (setting
     /// `znode.container.maxNeverUsedIntervalMs`).
     pub unused_container_ms: i64,
+    /// Which feature levels of several sites this server can work at; servers of different releases have others.
+    pub levels: Levels,
     /// Keeps clients from choosing paths that collide in the index. Random on a real server; it
     /// changes nothing that can be seen.
     pub hash_seed: u64,
@@ -112,6 +115,7 @@ impl Default for Options {
             sasl_scheme: false,
             x509_scheme: false,
             unused_container_ms: 0,
+            levels: Levels::OWN,
             hash_seed: 0,
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! snapshot := header, (acl | session | visits | home | znode | absent | placed | except | sites | ended |
-//!             imported | waiting | recalled | kept | read)*, end
+//!             imported | waiting | recalled | kept | read | level)*, end
 //!             in any order (but visits and home after their session, except after placed, sites before its like),
 //!             cut between records
 //! header   := 1, format u8, last_zxid i64, digest u64, nodes u64, sessions u64
@@ -27,6 +27,7 @@
 //! recalled := 15, path                     a token that the hub wants back
 //! kept     := 20, site u8, zxid i64        the last update that others had of a site that was given up; of site 0:
 //!                                          that they have of this one
+//! level    := 22, level u8                 the feature level of the sites, right behind the header, if it is not 1
 //! read     := 21, site u8, given i64, path     this site reads what is newest there; the update that lets it
 //! ```
 //! Integers are little-endian; `encoded`, `name`, `data` and `path` have their length (u32) before them.
@@ -37,7 +38,7 @@
 //! one update are in the order of their names, names that are away before all others.
 
 use crate::node::{Ext, Node, ROOT_ID, TTL_MS_MAX, ZnodeKind};
-use crate::sites::SITE_MAX;
+use crate::sites::{NewerLevel, SITE_MAX};
 use crate::slab::NONE;
 use alloc::vec::Vec;
 use core::fmt;
@@ -74,6 +75,8 @@ pub enum LoadError {
     Truncated,
     /// The snapshot has a format that this version does not read.
     UnknownFormat(u8),
+    /// It is of a feature level that this version does not read.
+    NewerLevel(NewerLevel),
     /// A record says something that cannot be.
     Malformed(&'static str),
     /// The snapshot has no end, or not as many records as it says.
@@ -99,6 +102,7 @@ impl fmt::Display for LoadError {
                      use the version that wrote it"
                 );
             }
+            Self::NewerLevel(newer) => return write!(f, "{newer}"),
             Self::Malformed(what) => f.write_str(what)?,
             Self::Incomplete => f.write_str("records are missing")?,
             Self::DigestMismatch { expected, found } => {

@@ -39,6 +39,7 @@
 //! | `reign` | which site is the hub, and which are given up |
 //! | `ended` | sessions that have ended |
 //! | `late` | znodes that were changed with zxids that clients had seen already |
+//! | `level` | what all sites can read |
 //! | `streams` | how far streams between sites have come, and requests on their way |
 //! | `state`, `outstanding` | what is kept of all this, applied and proposed |
 //! | `snapshot` | what a snapshot says of it |
@@ -47,6 +48,7 @@ mod ended;
 mod import;
 mod join;
 mod late;
+mod level;
 mod marks;
 mod ops;
 mod outstanding;
@@ -58,6 +60,7 @@ mod streams;
 mod tokens;
 
 pub(crate) use late::Changed;
+pub use level::{Levels, NewerLevel};
 pub(crate) use ops::SiteOp;
 pub use ops::TokenRefusal;
 pub(crate) use outstanding::OutstandingTokens;

@@ -29,6 +29,7 @@ impl Tree {
         block.extend_from_slice(&self.digest().to_le_bytes());
         block.extend_from_slice(&(self.nodes.live() as u64).to_le_bytes());
         block.extend_from_slice(&(self.sessions.len() as u64).to_le_bytes());
+        self.write_level(&mut walk);
         for id in self.acls.ids() {
             let block = walk.block();
             block.push(tag::ACL);

@@ -273,6 +273,10 @@ impl Replica {
         let applied =
             if is_imported { tree.import(update, &mut effects) } else { tree.apply(update, &mut effects) };
         applied.expect("an update that a leader prepared can be applied");
+        if let Err(newer) = tree.check_level() {
+            // What follows cannot be read, and nothing may be said of it. At its next start the server says why it stops.
+            panic!("{newer}");
+        }
         let Effects { opened, end, overflowing, changed, programs, .. } = effects;
         for id in overflowing {
             self.check_output(id);

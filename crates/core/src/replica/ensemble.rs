@@ -117,6 +117,7 @@ impl Replica {
     /// The connection to another server has ended, most likely with the server.
     pub fn peer_lost(&mut self, peer: u8, now: Now) {
         self.at(now);
+        self.servers.levels.servers.remove(&peer);
         let has_led = self.timeline.peer_lost(peer);
         self.reads_end(peer);
         if has_led {

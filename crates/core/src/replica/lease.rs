@@ -22,7 +22,7 @@ fn listed(list: &[u8]) -> SiteSet {
 
 impl Replica {
     /// The sites that were not given up, this one among them.
-    fn members(&self) -> SiteSet {
+    pub(super) fn members(&self) -> SiteSet {
         let tree = self.applied.partition.tree();
         let list = tree.get(SITES_PATH).and_then(|znode| znode.data().map(listed)).unwrap_or_default();
         list.iter().filter(|site| !tree.is_lost(*site)).fold(SiteSet::default(), SiteSet::with)

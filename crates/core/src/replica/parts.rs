@@ -5,6 +5,7 @@ use crate::catch_up::Returning;
 use crate::config::Config;
 use crate::controller::Controller;
 use crate::coordination::{Coordination, Pending};
+use crate::levels::KnownLevels;
 use crate::liveness::Liveness;
 use crate::local::Local;
 use crate::membership::ServerList;
@@ -160,4 +161,6 @@ pub(super) struct Servers {
     pub(super) list: ServerList,
     /// A snapshot that has come from another server.
     pub(super) arrived: Option<Arrived>,
+    /// What the others, and other sites, can read.
+    pub(super) levels: KnownLevels,
 }

@@ -143,7 +143,7 @@ impl Replica {
         self.pump();
     }
 
-    fn leads_site(&self) -> Result<SiteId, ReignRefusal> {
+    pub(super) fn leads_site(&self) -> Result<SiteId, ReignRefusal> {
         let own = self.applied.partition.tree().own_site().filter(|_| self.has_joined());
         let own = own.ok_or(ReignRefusal::NotJoined)?;
         if self.prepares() { Ok(own) } else { Err(ReignRefusal::NotLeading) }

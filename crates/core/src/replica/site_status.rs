@@ -73,6 +73,7 @@ impl Replica {
             imported: self.applied.partition.tree().streams().imported(site),
             acknowledged: open.map(|outgoing| outgoing.acknowledged),
             unshipped: self.sites.unshipped(site).filter(|_| leads),
+            all_read: self.servers.levels.sites.get(&site).copied(),
         }
     }
 

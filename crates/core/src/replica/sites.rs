@@ -118,6 +118,7 @@ impl Replica {
     pub fn site_lost(&mut self, site: SiteId) {
         self.sites.lose(site);
         self.sites.outbox.retain(|(to, _)| *to != site);
+        self.servers.levels.sites.remove(&site);
         self.sites.wanted.joining.remove(&site);
         self.sites.wanted.states.retain(|(to, _)| *to != site);
         // What it was to return is asked for again when it is there, and waited for no longer than for a site that is away.
@@ -409,6 +410,7 @@ impl Replica {
     /// This server leads: what waits is in its hands.
     pub(super) fn begin_to_lead_site(&mut self) {
         self.sites.proposed = ProposedReigns::default();
+        self.servers.levels.proposed = 0;
         self.sites.lease.begin();
         self.sites.broker = Broker::default();
         self.sites.leaving.clear();

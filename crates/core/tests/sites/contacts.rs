@@ -1,7 +1,8 @@
 //! A site of three servers, each with clients, where two sites are needed: the one that leads hears what the other site has.
 
+use super::levels::NEXT;
 use super::*;
-use stoa_core::{PeerOutput, Reaping};
+use stoa_core::{HeldBack, LevelRefusal, PeerOutput, Reaping, SiteLevels};
 
 const IDS: [u8; 3] = [1, 2, 3];
 const LEAF: SiteId = 2;
@@ -22,7 +23,7 @@ struct Campus {
     slices: Vec<Vec<u8>>,
 }
 
-fn server(server_id: u8, ids: &[u8], now: Now) -> Shard {
+fn server(server_id: u8, ids: &[u8], levels: Levels, now: Now) -> Shard {
     let config = Config {
         server_id,
         site: Some(SiteConfig { policy: of_kind(PAPER), ..SiteConfig::default() }),
@@ -32,7 +33,7 @@ fn server(server_id: u8, ids: &[u8], now: Now) -> Shard {
         reaping: Reaping { interval_ms: 50, max: 10_000 },
         ..Config::default()
     };
-    let recovered = Recovered::new(Tree::new(Options::default()), ids);
+    let recovered = Recovered::new(Tree::new(Options { levels, ..Options::default() }), ids);
     Shard::new(config, recovered, [server_id; 32], now).unwrap()
 }
 
@@ -65,11 +66,15 @@ fn take_snapshot(shard: &mut Shard, slices: &mut Vec<Vec<u8>>) {
 impl Campus {
     /// Below `/safe` two sites are needed.
     fn new() -> Self {
+        Self::of(Levels::OWN)
+    }
+
+    fn of(levels: Levels) -> Self {
         let now_us = 1_000_000;
         let now = Now { mono_us: now_us, wall_ms: 1_700_000_000_000 };
         let mut campus = Self {
-            hub: IDS.into_iter().map(|id| server(id, &IDS, now)).collect(),
-            leaf: server(20, &[20], now),
+            hub: IDS.into_iter().map(|id| server(id, &IDS, levels, now)).collect(),
+            leaf: server(20, &[20], levels, now),
             leader: 1,
             now_us,
             is_cut: false,
@@ -338,4 +343,42 @@ fn a_client_of_any_server_is_let_go_in_time() {
         assert_eq!(campus.answers(client), vec![xid::PING; 10]);
     }
     assert_eq!(campus.held(), [0; 3]);
+}
+
+/// All servers of a site have to be able to read what is of a level before others hear that the site can.
+#[test]
+fn a_site_reads_what_all_its_servers_read() {
+    let mut campus = Campus::of(NEXT);
+    let now = campus.now();
+    let reads = |campus: &mut Campus| {
+        let levels = campus.server(1).own_levels();
+        (levels.can.newest, levels.all_read)
+    };
+    let raise = |campus: &mut Campus| match campus.server(1).raise_level(now) {
+        Err(LevelRefusal::HeldBack(HeldBack { sites, servers })) => (sites, servers),
+        other => panic!("{other:?}"),
+    };
+    let next = SiteLevels { can: NEXT, all_read: 2, in_use: 1 };
+    campus.server(1).site_levels(LEAF, next);
+    // Who is not connected keeps nobody from being connected with the site.
+    let unknown = vec![(2, None), (3, None)];
+    assert_eq!((reads(&mut campus), raise(&mut campus)), ((2, 1), (vec![], unknown)));
+    campus.server(1).peer_levels(2, NEXT);
+    campus.server(1).peer_levels(3, Levels::UNSAID);
+    assert_eq!((reads(&mut campus), raise(&mut campus)), ((1, 1), (vec![], vec![(3, Some(1))])));
+    campus.server(1).peer_levels(3, NEXT);
+    assert_eq!(reads(&mut campus), (2, 2));
+    campus.server(1).peer_lost(2, now);
+    assert_eq!((reads(&mut campus), raise(&mut campus)), ((2, 1), (vec![], vec![(2, None)])));
+    campus.server(1).peer_levels(2, NEXT);
+    campus.server(1).site_levels(LEAF, SiteLevels { all_read: 1, ..next });
+    assert_eq!(raise(&mut campus), (vec![(LEAF, Some(1))], vec![]));
+    campus.server(1).site_levels(LEAF, next);
+    assert_eq!(campus.server(1).raise_level(now), Ok(2));
+    campus.settle();
+    let in_use = |shard: &Shard| shard.tree().level();
+    assert_eq!((campus.hub.iter().map(in_use).collect::<Vec<_>>(), in_use(&campus.leaf)), (vec![2; 3], 2));
+    // Who is let in from now on can read it, also who is away.
+    campus.server(1).peer_lost(2, now);
+    assert_eq!(reads(&mut campus), (2, 2));
 }

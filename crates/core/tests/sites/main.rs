@@ -7,6 +7,7 @@ mod contacts;
 mod durable;
 mod joining;
 mod lease;
+mod levels;
 mod lost;
 mod policy;
 mod programs;
@@ -20,7 +21,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use stoa_core::{
-    Backlog, BacklogWanted, CloseReason, Config, ConnectionId, Items, Now, Output, PolicyKind,
+    Backlog, BacklogWanted, CloseReason, Config, ConnectionId, Items, Levels, Now, Output, PolicyKind,
     PolicySettings, Recovered, Restore, Shard, SiteConfig, SiteId, SnapshotOutput, timeline_of,
 };
 use stoa_tree::{Options, Tree};
@@ -86,6 +87,8 @@ struct World {
     policy: PolicySettings,
     /// Whether another site takes the hub's place without an operator.
     is_automatic: bool,
+    /// At which feature levels the servers of a site can work, if it is not this release.
+    levels: BTreeMap<SiteId, Levels>,
 }
 
 type Client = (SiteId, ConnectionId);
@@ -170,6 +173,7 @@ impl World {
             kept_bytes,
             policy,
             is_automatic,
+            levels: BTreeMap::new(),
         };
         world.found(HUB);
         let list: String = (1..=count).map(|site| format!("site.{site}=a;b:1\n")).collect();
@@ -188,7 +192,7 @@ impl World {
 
     /// A server that has nothing.
     fn found(&mut self, id: SiteId) {
-        let recovered = Recovered::new(Tree::new(options()), &[id * 10]);
+        let recovered = Recovered::new(Tree::new(self.options(id)), &[id * 10]);
         let server = Shard::new(self.config(id), recovered, [id; 32], self.now).unwrap();
         let (log, disk, snapshot, closed) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
         let site = Site { id, server, log, disk, snapshot, closed };
@@ -232,6 +236,9 @@ impl World {
         if is_hub && tree.is_lost(leaf) && self.site_at(leaf).has_joined() {
             // It is told so, and serves nobody.
             self.dead.insert(leaf);
+            return;
+        }
+        if !self.compare_levels(leaf) {
             return;
         }
         self.site(hub).server.site_connected(leaf, now);
@@ -370,7 +377,7 @@ impl World {
         self.starts += 1;
         let mut secret = [7; 32];
         secret[..2].copy_from_slice(&self.starts.to_le_bytes());
-        let mut restore = Restore::new(options(), &[id * 10], 1);
+        let mut restore = Restore::new(self.options(id), &[id * 10], 1);
         for (position, record) in &self.site(id).disk {
             restore.record(*position, record).unwrap();
         }

@@ -7,6 +7,7 @@
 use super::*;
 use std::panic::catch_unwind;
 
+use super::levels::NEXT;
 use super::programs::{COUNTER, acknowledge, create_with, register};
 
 /// Numbers that follow from a seed (splitmix64).
@@ -57,9 +58,9 @@ struct Person {
     seen: BTreeMap<String, (i64, i64)>,
 }
 
-struct Run {
+pub(crate) struct Run {
     random: Random,
-    world: World,
+    pub(crate) world: World,
     people: Vec<Person>,
     /// Whether a site that is lost has shipped everything before.
     is_strict: bool,
@@ -72,6 +73,8 @@ struct Run {
     /// Whether everybody has acknowledged a program, and what it has told: each number once.
     has_program: bool,
     counted: BTreeSet<u32>,
+    /// When sites get the next release, and somebody raises the feature level, if they do.
+    releases: Option<Random>,
 }
 
 /// What is below a subtree that has to be at two sites.
@@ -140,6 +143,7 @@ impl Run {
             safe: Safe { is_there: seed % 3 == 1, ..Safe::default() },
             has_program: seed % 4 < 2,
             counted: BTreeSet::new(),
+            releases: None,
         };
         for at in 0..2 + run.random.below(4) {
             let site = 1 + (at % run.world.sites.len()) as u8;
@@ -157,6 +161,36 @@ impl Run {
         run.begin_safe();
         run.begin_program();
         run
+    }
+
+    /// Where sites get another release one after the other.
+    pub(crate) fn with_releases(seed: u64) -> Self {
+        Self { releases: Some(Random(!seed)), ..Self::new(seed) }
+    }
+
+    pub(crate) fn change_release(&mut self, id: SiteId) {
+        self.world.levels.insert(id, NEXT);
+        self.start_again(id);
+    }
+
+    /// A site gets the next release, or somebody raises the feature level.
+    fn change_releases(&mut self) {
+        let Some(random) = &mut self.releases else { return };
+        if !random.one_in(60) {
+            return;
+        }
+        let alive = self.world.alive();
+        let (id, is_raised) = (alive[random.below(alive.len())], random.one_in(2));
+        if !is_raised {
+            return self.change_release(id);
+        }
+        let hub = self.world.hub;
+        if self.is_settled() && self.world.raise().is_ok() {
+            let is_old = |site: &SiteId| self.world.levels.get(site) != Some(&NEXT);
+            let is_one = |site: &SiteId| *site == hub || self.world.site_at(*site).has_joined();
+            let old: Vec<_> = alive.into_iter().filter(|site| is_old(site) && is_one(site)).collect();
+            assert!(old.is_empty(), "the level was raised, and {old:?} cannot read it");
+        }
     }
 
     /// There is a program, and everybody has acknowledged it.
@@ -580,6 +614,16 @@ impl Run {
         self.flee();
     }
 
+    /// The server of a site begins again, and its clients come back.
+    fn start_again(&mut self, id: SiteId) {
+        self.world.restart(id);
+        for at in 0..self.people.len() {
+            if self.people[at].client.0 == id {
+                self.set_out(at, id);
+            }
+        }
+    }
+
     fn trouble(&mut self) {
         let (count, trouble) = (self.world.sites.len(), self.random.below(8));
         if std::env::var_os("SITES_STORY").is_some() {
@@ -620,18 +664,14 @@ impl Run {
             }
             _ => {
                 let id = self.someone();
-                self.world.restart(id);
-                for at in 0..self.people.len() {
-                    if self.people[at].client.0 == id {
-                        self.set_out(at, id);
-                    }
-                }
+                self.start_again(id);
             }
         }
     }
 
-    fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         self.note_alone();
+        self.change_releases();
         let pairs = self.world.pairs();
         match self.random.below(16) {
             0..3 => {
@@ -694,7 +734,7 @@ impl Run {
         );
     }
 
-    fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         for _ in 0..4 * self.world.sites.len() {
             // Sites meet again and again.
             self.world.leaves().into_iter().for_each(|leaf| self.world.connect_sites(leaf));
@@ -772,12 +812,16 @@ impl Run {
 }
 
 /// `SITES_SEEDS=FIRST,COUNT` tries others.
-#[test]
-fn what_clients_are_told_fits_together() {
-    let seeds = std::env::var("SITES_SEEDS").unwrap_or_else(|_| "0,100".into());
+pub(crate) fn seeds(usual: &str) -> std::ops::Range<u64> {
+    let seeds = std::env::var("SITES_SEEDS").unwrap_or_else(|_| usual.into());
     let (first, count) = seeds.split_once(',').expect("FIRST,COUNT");
     let (first, count): (u64, u64) = (first.parse().unwrap(), count.parse().unwrap());
-    for seed in first..first + count {
+    first..first + count
+}
+
+#[test]
+fn what_clients_are_told_fits_together() {
+    for seed in seeds("0,100") {
         let ran = catch_unwind(|| {
             let mut run = Run::new(seed);
             (0..1500).for_each(|_| run.step());

@@ -69,6 +69,7 @@ commands! {
     SitesPromote ["sites_promote"];
     SitesRejoin ["sites_rejoin"];
     SitesRemove ["sites_remove"];
+    SitesUpgrade ["sites_upgrade"];
     Snapshot ["snapshot", "snap"];
     Stats ["stats", "stat"];
     StatReset ["stat_reset", "srst"];
@@ -162,8 +163,8 @@ impl Command {
 
     /// Whether it changes something of the sites.
     pub(super) fn is_of_sites(self) -> bool {
-        use Command::{SitesAdd, SitesLose, SitesPromote, SitesRejoin, SitesRemove};
-        matches!(self, SitesAdd | SitesLose | SitesPromote | SitesRejoin | SitesRemove)
+        use Command::{SitesAdd, SitesLose, SitesPromote, SitesRejoin, SitesRemove, SitesUpgrade};
+        matches!(self, SitesAdd | SitesLose | SitesPromote | SitesRejoin | SitesRemove | SitesUpgrade)
     }
 
     /// It is asked for by other methods, which are these.
@@ -319,6 +320,7 @@ pub(super) async fn order_sites(command: Command, admin: &Admin, parameters: &Pa
     let order = match command {
         Command::SitesPromote => Some(SiteOrder::Promote(lost)),
         Command::SitesRejoin => Some(SiteOrder::Rejoin),
+        Command::SitesUpgrade => Some(SiteOrder::Upgrade),
         Command::SitesLose => named().map(SiteOrder::Lose),
         Command::SitesRemove => named().map(SiteOrder::Remove),
         _ => named().map(SiteOrder::Add),

@@ -388,6 +388,8 @@ pub(super) fn sites(sites: Option<&SitesView>) -> Map<String, Value> {
         "held_answers": sites.held,
         "lease_ms": sites.lease_us.map(|us| us as f64 / 1e3),
         "bound_to_hub_ms": sites.bound_us.map(|us| us as f64 / 1e3),
+        "feature_level": sites.number.map(|_| sites.level),
+        "feature_level_waits_for": sites.level_waits_for,
         "writes_local": sites.counts.writes_local,
         "writes_forwarded": sites.counts.writes_forwarded,
         "token_grants": sites.counts.grants,
@@ -416,6 +418,7 @@ fn of_site(site: &SiteView) -> Value {
         "unshipped_bytes": unshipped.map(|of| of.bytes),
         "unshipped_ms": unshipped.map(|of| of.age_us as f64 / 1e3),
         "unshipped_is_all": unshipped.map(|of| of.is_all),
+        "feature_level_newest": site.level_newest,
     })
 }
 

@@ -344,7 +344,7 @@ fn whoever_changes_something_has_all_permissions_on_the_root() {
     };
     let changing = command::COMMANDS.iter().filter(|(_, command)| command.changes());
     let names: Vec<&str> = changing.map(|(names, _)| names[0]).collect();
-    assert_eq!(names.len(), 12);
+    assert_eq!(names.len(), 13);
     for name in names {
         let (status, command, error) = post(name, "");
         assert_eq!((status, command), (401, json!(name)));
@@ -491,6 +491,7 @@ fn what_is_ordered_of_sites_is_begun_or_says_why_not() {
         ("sites_promote?lose=a,b", "this site is to be the hub, without a, b"),
         ("sites_add?site=tokyo%3Da:1", "tokyo=a:1 is one of the sites"),
         ("sites_remove?site=tokyo", "tokyo is none of the sites"),
+        ("sites_upgrade", "the sites use the highest feature level that all of them read"),
     ] {
         let (status, body) = post(command);
         assert_eq!((status, &body["done"]), (200, &json!(done)), "{command}");
@@ -512,6 +513,8 @@ fn a_hub_tells_of_the_other_sites_and_who_holds_what() {
     );
     assert_eq!((&answer["waiting_requests"], &answer["writes_local"]), (&json!(6), &json!(100)));
     assert_eq!(answer["held_answers"], json!(2));
+    assert_eq!(answer["feature_level"], json!(1));
+    assert_eq!(answer["feature_level_waits_for"], json!(["server 2 of this site reads up to level 1"]));
     assert_eq!((&answer["lease_ms"], &answer["bound_to_hub_ms"]), (&json!(8250.0), &Value::Null));
     assert_eq!(
         answer["sites"][1],
@@ -519,7 +522,8 @@ fn a_hub_tells_of_the_other_sites_and_who_holds_what() {
             "site": "california", "number": 2, "is_hub": false, "is_self": false, "is_given_up": false,
             "servers": ["california.example:2889"], "connected": true, "connected_since": 1_700_000_000_000_i64,
             "kept_zxid": null, "round_trip_ms": 62.5, "imported_position": 40, "acknowledged_position": 4000,
-            "unshipped_entries": 3, "unshipped_bytes": 700, "unshipped_ms": 31.0, "unshipped_is_all": true
+            "unshipped_entries": 3, "unshipped_bytes": 700, "unshipped_ms": 31.0, "unshipped_is_all": true,
+            "feature_level_newest": 2
         })
     );
     let away = &answer["sites"][2];

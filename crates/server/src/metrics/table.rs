@@ -337,6 +337,10 @@ metrics! {
         |f| remaining(&f.stats, |sites| sites.lease_us);
     "stoa_site_bound_seconds", Gauge, "At the leader of another site, there: for how long it would not follow who takes the hub's place; 0 when it misses the hub.",
         |f| remaining(&f.stats, |sites| sites.bound_us);
+    "stoa_site_feature_level", Gauge, "The feature level that the sites use; 0 before this one has joined.",
+        |f| of_sites(&f.stats, |sites| sites.level.into());
+    "stoa_site_feature_level_newest", Gauge, "Up to which feature level all servers of a site read, by site, as far as this server knows: of other sites at leaders.",
+        |f| by_site(&f.stats, |site| site.level_newest.map(|level| Value::Whole(level.into())));
     "stoa_writes_local_total", Counter, "At a leader: requests of its site's clients that were prepared there.",
         |f| of_sites(&f.stats, |sites| sites.counts.writes_local);
     "stoa_writes_forwarded_total", Counter, "At a leader: those that have gone to the hub.",

@@ -464,6 +464,8 @@ stoa_forwarded_requests 6
 stoa_held_answers 2
 stoa_site_reign 1
 stoa_site_lease_seconds 8.25
+stoa_site_feature_level 1
+stoa_site_feature_level_newest{site=\"california\"} 2
 stoa_writes_local_total 100
 stoa_writes_forwarded_total 7
 stoa_token_grants_total 5

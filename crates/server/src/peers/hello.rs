@@ -8,7 +8,7 @@ use std::io;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use stoa_core::{DiskId, Disks, HistoryId, KnownDisk, Share, Standing, Start, Starts};
+use stoa_core::{DiskId, Disks, HistoryId, KnownDisk, Levels, Share, Standing, Start, Starts};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
@@ -28,10 +28,13 @@ fn protocol(share: Share) -> u32 {
 /// Until it is proven who speaks, no frame may be longer.
 const FRAME_BYTES_MAX: usize = 1 << 10;
 const MAGIC: [u8; 8] = *b"STOAPEER";
-/// A hello without the starts and the text at its end.
+/// A hello without the starts, and the text and the levels at its end.
 const HELLO_BYTES: usize = 138;
 const START_BYTES: usize = 8;
 const SOFTWARE_BYTES_MAX: usize = 64;
+/// Ends the text where the levels follow, which servers of one of several sites say: a release that knows nothing of
+/// them has them for more of the text.
+const TEXT_END: u8 = 0;
 const PROOF_BYTES: usize = 32;
 /// Reasons and other texts of others have no more bytes, and are cut after as many characters before they are shown.
 const TEXT_MAX: usize = 256;
@@ -67,6 +70,8 @@ pub(crate) struct Identity {
     pub(crate) protocol: u32,
     /// Name and version of its program.
     pub(crate) software: String,
+    /// At which feature levels of several sites it can work.
+    pub(crate) levels: Levels,
 }
 
 impl Identity {
@@ -89,6 +94,9 @@ pub(super) struct Local {
     /// The partition that its connections are for.
     pub(super) share: Share,
     pub(super) software: String,
+    /// At which feature levels it can work, if it is of one of several sites; and the one in use, 0 before that is known.
+    pub(super) levels: Option<Levels>,
+    pub(super) level: watch::Receiver<u8>,
     pub(super) secret: Option<Vec<u8>>,
     /// Where its folder is from.
     pub(super) copied: Copied,
@@ -135,6 +143,9 @@ impl Local {
         ids.iter().for_each(|id| bytes.extend_from_slice(&id.to_le_bytes()));
         let text = self.software.as_bytes();
         bytes.extend_from_slice(&text[..text.len().min(SOFTWARE_BYTES_MAX)]);
+        if let Some(Levels { oldest, newest }) = self.levels {
+            bytes.extend_from_slice(&[TEXT_END, oldest, newest]);
+        }
         Ok(bytes)
     }
 
@@ -165,7 +176,8 @@ impl Local {
             )),
             _ => self.check_share(hello),
         }?;
-        self.check_history(hello)
+        self.check_history(hello)?;
+        self.check_level(hello)
     }
 
     /// Whether another server knows a later start of this one than its folder has: then that is an older copy.
@@ -186,6 +198,19 @@ impl Local {
             (Some(_), Some(_)) => self.copied.check(self.me, &self.starts, &hello.identity),
             _ => Ok(()),
         }
+    }
+
+    /// A server that cannot read what this one may write is not let in: by that it would stop.
+    fn check_level(&self, hello: &Hello) -> Result<(), String> {
+        let (level, newest) = (*self.level.borrow(), hello.identity.levels.newest);
+        if newest >= level {
+            return Ok(());
+        }
+        let id = hello.identity.id;
+        Err(format!(
+            "server {id} reads up to feature level {newest}, and the sites use level {level}: give server {id} the release \
+             of the others"
+        ))
     }
 
     fn check_share(&self, hello: &Hello) -> Result<(), String> {
@@ -267,6 +292,18 @@ fn read_starts(hello: &[u8]) -> Result<(Starts, &[u8]), String> {
     Ok((starts.ok_or("its starts contradict themselves: is it of another release?")?, software))
 }
 
+/// The text at the end of a hello, and what follows it.
+fn read_levels(rest: &[u8]) -> (&[u8], Levels) {
+    let end = rest.iter().position(|byte| *byte == TEXT_END).unwrap_or(rest.len());
+    let (software, levels) = rest.split_at(end);
+    let levels = match *levels {
+        // The next release may say more.
+        [TEXT_END, oldest, newest, ..] => Levels { oldest, newest },
+        _ => Levels::UNSAID,
+    };
+    (&software[..software.len().min(SOFTWARE_BYTES_MAX)], levels)
+}
+
 impl Hello {
     fn parse(bytes: Vec<u8>) -> Result<Self, String> {
         if field(&bytes, 0) != Some(MAGIC) {
@@ -298,7 +335,7 @@ impl Hello {
             _ => return Err("what it says of its history is unknown: is it of another release?".into()),
         };
         let (starts, software) = read_starts(&bytes)?;
-        let software = &software[..software.len().min(SOFTWARE_BYTES_MAX)];
+        let (software, levels) = read_levels(software);
         let start = Start {
             number: u64::from_le_bytes(field(&bytes, 113).ok_or_else(short)?),
             id: u64::from_le_bytes(field(&bytes, 121).ok_or_else(short)?),
@@ -318,6 +355,7 @@ impl Hello {
                 standing,
                 protocol: theirs,
                 software: printable(software),
+                levels,
             },
             purpose,
             proves: bytes.get(13) == Some(&1),
@@ -484,6 +522,8 @@ mod tests {
             standing: watch::channel(Standing::Has(HistoryId([7; 16]))).1,
             share: Share { partition: 1, partitions: 4 },
             software: "stoa 9".into(),
+            levels: None,
+            level: watch::channel(0).1,
             secret: secret.map(|secret| secret.as_bytes().to_vec()),
             copied: Copied::default(),
         }
@@ -495,6 +535,10 @@ mod tests {
 
     fn standing(local: Local, standing: Standing) -> Local {
         Local { standing: watch::channel(standing).1, ..local }
+    }
+
+    fn at(local: Local, level: u8) -> Local {
+        Local { level: watch::channel(level).1, ..local }
     }
 
     async fn meet(one: &Local, two: &Local, to: u64) -> (Result<Met, String>, Result<Met, String>) {
@@ -572,12 +616,39 @@ mod tests {
                 2,
                 "servers 1 and 2 are of different ensembles, 06060606060606060606060606060606 and 0707",
             ),
+            (
+                local(1, None),
+                at(local(2, None), 2),
+                2,
+                "server 1 reads up to feature level 1, and the sites use level 2: give server 1 the release of the others",
+            ),
         ];
         for (one, two, to, expected) in cases {
             let (near, far) = meet(&one, &two, to).await;
             let (near, far) = (near.unwrap_err(), far.unwrap_err());
             assert!(far.contains(expected) && far.len() <= TEXT_MAX, "{far}");
             assert!(near.starts_with("refused: ") && near.contains(expected), "{near}");
+        }
+    }
+
+    #[tokio::test]
+    async fn levels_are_said_and_who_reads_the_one_in_use_is_let_in() {
+        let levels = Levels { oldest: 1, newest: 2 };
+        let next = |me| at(Local { levels: Some(levels), ..local(me, None) }, 2);
+        let (of_two, of_one) = meet(&next(1), &next(2), 2).await;
+        for met in [of_two.unwrap(), of_one.unwrap()] {
+            assert_eq!((met.identity.levels, met.identity.software.as_str()), (levels, "stoa 9"));
+        }
+        let before = at(Local { levels: Some(levels), ..local(1, None) }, 1);
+        let (of_two, _) = meet(&before, &at(local(2, None), 0), 2).await;
+        assert_eq!(of_two.unwrap().identity.levels, Levels::UNSAID);
+        // Who connects may be the one that knows it.
+        let old = Hello::parse(local(2, None).hello(1, Purpose::Messages, Standing::New).unwrap()).unwrap();
+        assert!(next(1).check(&old).unwrap_err().starts_with("server 2 reads up to feature level 1"));
+        // The next release may say more, and what is cut is not said.
+        assert_eq!(read_levels(b"stoa 9\0\x01\x03\x07"), (&b"stoa 9"[..], Levels { oldest: 1, newest: 3 }));
+        for cut in ["stoa 9", "stoa 9\0", "stoa 9\0\x01"] {
+            assert_eq!(read_levels(cut.as_bytes()), (&b"stoa 9"[..], Levels::UNSAID));
         }
     }
 

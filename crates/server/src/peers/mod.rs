@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoa_core::{DiskId, Disks, Pieces, Share, Standing, Starts};
+use stoa_core::{DiskId, Disks, Levels, Pieces, Share, Standing, Starts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
@@ -79,6 +79,8 @@ pub(crate) struct Common {
     standing: watch::Sender<Standing>,
     /// Where its folder is from.
     copied: Copied,
+    /// The feature level that the sites use; 0 where there are none, or it is not known yet.
+    level: watch::Sender<u8>,
 }
 
 impl Common {
@@ -109,6 +111,7 @@ impl Common {
             )),
             standing: watch::channel(standing).0,
             copied: Copied::default(),
+            level: watch::channel(0).0,
         })
     }
 
@@ -138,6 +141,8 @@ pub(crate) struct PeerOptions {
     pub(crate) folder: PathBuf,
     /// Name and version of this program, at most 64 bytes.
     pub(crate) software: String,
+    /// At which feature levels it can work, if it is of one of several sites.
+    pub(crate) levels: Option<Levels>,
 }
 
 /// What happens between this server and the others.
@@ -206,7 +211,7 @@ impl Peers {
         members: Vec<PeerAddress>,
         events: UnboundedSender<PeerEvent>,
     ) -> Self {
-        let PeerOptions { me, disk, share, callers, common, secret, tls, folder, software } = options;
+        let PeerOptions { me, disk, share, callers, common, secret, tls, folder, software, levels } = options;
         let inner = Rc::new(Inner {
             local: Local {
                 me,
@@ -216,6 +221,8 @@ impl Peers {
                 standing: common.standing.subscribe(),
                 share,
                 software,
+                levels,
+                level: common.level.subscribe(),
                 secret,
                 copied: common.copied.clone(),
             },
@@ -349,6 +356,11 @@ impl Peers {
     /// What the others are told of this server's history from now on, by all its partitions.
     pub(crate) fn set_standing(&self, standing: Standing) {
         self.inner.common.standing.send_replace(standing);
+    }
+
+    /// The feature level that the sites use: who cannot read what is of it is let in no more.
+    pub(crate) fn set_level(&self, level: u8) {
+        self.inner.common.level.send_if_modified(|known| std::mem::replace(known, level) != level);
     }
 
     /// Whether a peer knows a later start of this server than its folder has: then that is an older copy.

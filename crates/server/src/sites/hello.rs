@@ -3,18 +3,22 @@
 //!
 //! ```text
 //! hello   := "stoa sites", version i32, name, term i64, joined bool, applied i64, hub i32, imported i64, lives i32,
-//!            following i64, looks bool, claim, software
-//! welcome := number i32, from i32, hub i32, reign i64, what i32, applied i64, claim, misses bool, software, kept i64
+//!            following i64, looks bool, claim, software, levels
+//! welcome := number i32, from i32, hub i32, reign i64, what i32, applied i64, claim, misses bool, software, kept i64,
+//!            levels
+//! levels  := oldest i32, newest i32, all i32, level i32     at which those of its servers can work that are connected, up
+//!            to which all of them read, and the one in use, 0 of none
 //! claim   := reign i64, hub i32, life i32, lost i32, needed i32, automatic bool        of reign 0 where there is none
 //! ```
 //! `kept` is for a site that was given up: the zxid of the last of its updates that the others have, 0 of none, and -1
-//! where there is nothing to tell. Whoever does not know what stands behind the rest passes over it, and who is told
+//! where there is nothing to tell. Releases have `kept` and `levels` since they say so, and the version need not change
+//! for what sites ship: that is what levels are for. Whoever does not know what stands behind the rest passes over it, and who is told
 //! nothing there takes it for -1.
 //!
 //! Integers are big-endian, texts have their length before them (i32).
 
 pub(super) use stoa_core::SiteAnswer as Answer;
-use stoa_core::{Claim, Greeting, SITE_MAX, SiteId, SiteSet};
+use stoa_core::{Claim, Greeting, Levels, SITE_MAX, SiteId, SiteLevels, SiteSet};
 use stoa_wire::{DecodeError, Reader, ZXID_MAX, put};
 
 /// The protocol between sites, and the state that is sent with it.
@@ -46,6 +50,8 @@ pub(super) struct SiteHello {
     pub(super) claim: Option<Claim>,
     /// What it runs.
     pub(super) software: String,
+    /// What its site can read and write.
+    pub(super) levels: SiteLevels,
 }
 
 /// What the leader of another site says to it.
@@ -71,13 +77,15 @@ pub(super) struct Welcome {
     pub(super) kept_zxid: Option<i64>,
     /// What it runs.
     pub(super) software: String,
+    /// What its site can read and write.
+    pub(super) levels: SiteLevels,
 }
 
 impl SiteHello {
     /// What it says of its site's place among the others.
     pub(super) fn greeting(&self) -> Greeting {
-        let Self { has_joined, lives, following, looks, .. } = *self;
-        Greeting { has_joined, lives, following, looks }
+        let Self { has_joined, lives, following, looks, levels, .. } = *self;
+        Greeting { has_joined, lives, following, looks, levels }
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -95,6 +103,7 @@ impl SiteHello {
         put::bool(&mut out, self.looks);
         put_claim(&mut out, self.claim);
         put::str(&mut out, &self.software);
+        put_levels(&mut out, self.levels);
         out
     }
 
@@ -126,6 +135,7 @@ impl SiteHello {
                 looks: reader.bool()?,
                 claim: claim(&mut reader)?,
                 software: reader.str()?.to_owned(),
+                levels: levels(&mut reader)?,
             })
         };
         hello().map_err(unreadable)
@@ -145,6 +155,7 @@ impl Welcome {
         put::bool(&mut out, self.misses_hub);
         put::str(&mut out, &self.software);
         put::i64(&mut out, self.kept_zxid.unwrap_or(-1));
+        put_levels(&mut out, self.levels);
         out
     }
 
@@ -164,7 +175,20 @@ impl Welcome {
         let software = reader.str().ok()?.to_owned();
         let kept_zxid = if reader.rest().is_empty() { None } else { Some(reader.i64().ok()?) };
         let kept_zxid = kept_zxid.filter(|zxid| (0..=ZXID_MAX).contains(zxid));
-        Some(Self { number, from, hub, reign, answer, claim, applied, misses_hub, kept_zxid, software })
+        let levels = levels(&mut reader).ok()?;
+        Some(Self {
+            number,
+            from,
+            hub,
+            reign,
+            answer,
+            claim,
+            applied,
+            misses_hub,
+            kept_zxid,
+            software,
+            levels,
+        })
     }
 }
 
@@ -197,6 +221,23 @@ fn claim(reader: &mut Reader<'_>) -> Result<Option<Claim>, DecodeError> {
     Ok(Some(claim).filter(|claim| claim.reign > 0 && claim.hub > 0))
 }
 
+fn put_levels(out: &mut Vec<u8>, levels: SiteLevels) {
+    let SiteLevels { can: Levels { oldest, newest }, all_read, in_use } = levels;
+    for level in [oldest, newest, all_read, in_use] {
+        put::i32(out, level.into());
+    }
+}
+
+/// Who says nothing of them has a release from before there were any.
+fn levels(reader: &mut Reader<'_>) -> Result<SiteLevels, DecodeError> {
+    if reader.rest().is_empty() {
+        return Ok(SiteLevels::UNSAID);
+    }
+    let mut level = || u8::try_from(reader.i32()?).map_err(|_| DecodeError::BadValue("level"));
+    let (oldest, newest, all_read, in_use) = (level()?, level()?, level()?, level()?);
+    Ok(SiteLevels { can: Levels { oldest, newest }, all_read, in_use })
+}
+
 /// Reads bytes as what a leader of a site says first, and as what it is told: what can be read comes back when it is
 /// written. For a fuzzer.
 ///
@@ -215,10 +256,17 @@ pub fn check_site_greeting(bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn they_come_back_and_cuts_do_not() {
+    const LEVELS: SiteLevels = SiteLevels { can: Levels { oldest: 1, newest: 3 }, all_read: 2, in_use: 2 };
+    /// So many bytes say them.
+    const LEVELS_BYTES: usize = 16;
+
+    fn claim_of_two() -> Claim {
         let lost = SiteSet::of(1);
-        let claim = Claim { reign: 4, hub: 2, life: 5, lost, needed: SiteSet::of(3), is_automatic: true };
+        Claim { reign: 4, hub: 2, life: 5, lost, needed: SiteSet::of(3), is_automatic: true }
+    }
+
+    #[test]
+    fn hellos_come_back_and_cuts_do_not() {
         let hello = SiteHello {
             name: "virginia".into(),
             term: 7,
@@ -229,31 +277,47 @@ mod tests {
             lives: 2,
             following: 4,
             looks: true,
-            claim: Some(claim),
+            claim: Some(claim_of_two()),
             software: "stoa 1".into(),
+            levels: LEVELS,
         };
         let bytes = hello.encode();
-        assert_eq!(SiteHello::decode(&bytes), Ok(hello));
-        assert!((0..bytes.len()).all(|len| SiteHello::decode(&bytes[..len]).is_err()));
+        assert_eq!(SiteHello::decode(&bytes), Ok(hello.clone()));
+        // Who says less than that has a release from before there were levels.
+        let before = bytes.len() - LEVELS_BYTES;
+        let of_before = SiteHello { levels: SiteLevels::UNSAID, ..hello.clone() };
+        assert_eq!(SiteHello::decode(&bytes[..before]), Ok(of_before));
+        assert!((0..bytes.len()).all(|len| len == before || SiteHello::decode(&bytes[..len]).is_err()));
+        // And who has the next one may say more.
+        assert_eq!(SiteHello::decode(&[&bytes[..], b"more"].concat()), Ok(hello));
+    }
+
+    #[test]
+    fn welcomes_come_back_and_cuts_do_not() {
         let welcome = Welcome {
             number: 2,
             from: 3,
             hub: 1,
             reign: 3,
             answer: Answer::Lost,
-            claim: Some(claim),
+            claim: Some(claim_of_two()),
             applied: 9,
             misses_hub: true,
             kept_zxid: Some(7 << 11),
             software: "stoa 1".into(),
+            levels: LEVELS,
         };
         let bytes = welcome.encode();
         assert_eq!(Welcome::decode(&bytes), Some(welcome.clone()));
-        // Who says less than that has the release before.
-        let before = bytes.len() - 8;
-        let of_before = Welcome { kept_zxid: None, ..welcome.clone() };
-        assert_eq!(Welcome::decode(&bytes[..before]), Some(of_before.clone()));
-        assert!((0..bytes.len()).all(|len| len == before || Welcome::decode(&bytes[..len]).is_none()));
+        // Who says less than that has a release before.
+        let without_levels = bytes.len() - LEVELS_BYTES;
+        let without_both = without_levels - 8;
+        let of_before = Welcome { levels: SiteLevels::UNSAID, ..welcome.clone() };
+        assert_eq!(Welcome::decode(&bytes[..without_levels]), Some(of_before.clone()));
+        let of_before = Welcome { kept_zxid: None, ..of_before };
+        assert_eq!(Welcome::decode(&bytes[..without_both]), Some(of_before.clone()));
+        let is_one = |len: usize| [without_levels, without_both].contains(&len);
+        assert!((0..bytes.len()).all(|len| is_one(len) || Welcome::decode(&bytes[..len]).is_none()));
         // And who has the next one may say more.
         assert_eq!(Welcome::decode(&[&bytes[..], b"more"].concat()), Some(welcome));
         assert_eq!(Welcome::decode(&of_before.encode()), Some(of_before));

@@ -171,7 +171,7 @@ impl Sites {
     fn hello(&self, looks: bool, driver: &Driver) -> SiteHello {
         let server = driver.server.borrow();
         let (tree, streams) = (server.tree(), server.tree().streams());
-        let Greeting { has_joined, lives, following, looks } = Greeting::of(&server, looks);
+        let Greeting { has_joined, lives, following, looks, levels } = Greeting::of(&server, looks);
         SiteHello {
             name: self.own.clone(),
             term: server.status().term,
@@ -184,6 +184,7 @@ impl Sites {
             looks,
             claim: tree.streams().claim(),
             software: software(),
+            levels,
         }
     }
 
@@ -216,7 +217,21 @@ impl Sites {
             let known = own.unwrap_or_default();
             return Err(format!("it takes this site for number {}, but it is {known}", welcome.number));
         }
+        self.compare_levels(&welcome, driver)?;
         Ok((stream, rest, welcome))
+    }
+
+    /// Whether this site and one that has answered can ship each other anything.
+    fn compare_levels(&self, welcome: &Welcome, driver: &Driver) -> Result<(), String> {
+        let known = self.list(driver).into_iter().find(|site| site.number == welcome.from);
+        let other = known.map_or_else(|| format!("site {}", welcome.from), |site| site.addresses.name);
+        let mut server = driver.server.borrow_mut();
+        server.site_levels(welcome.from, welcome.levels);
+        if welcome.answer == Answer::Lost {
+            // Nothing is shipped, and what it has to tell is not of any level.
+            return Ok(());
+        }
+        server.own_levels().check(&self.own, welcome.levels, &other)
     }
 
     // ---- another one connects ----
@@ -283,6 +298,7 @@ impl Sites {
             (own, tree.hub().unwrap_or_default(), tree.reign(), tree.streams().claim())
         };
         let site = self.prove(hello, stream, driver)?;
+        driver.server.borrow_mut().site_levels(site.number, hello.levels);
         // Who is to be the hub says so when it asks: to ask back would cost a handshake more.
         self.hear_of(hello.claim, driver);
         let server = driver.server.borrow();
@@ -292,6 +308,9 @@ impl Sites {
             self.to_look_at.set(self.to_look_at.get().with(site.number));
         }
         let answer = answer_site(&server, site.number, &greeting);
+        if answer != Answer::Lost {
+            server.own_levels().check(&self.own, hello.levels, &hello.name)?;
+        }
         if answer == Answer::Connected {
             let imported = tree.streams().imported(site.number);
             check_past(hello, own, imported, server.applied())?;
@@ -312,6 +331,7 @@ impl Sites {
             misses_hub: server.misses_hub(driver.now()),
             kept_zxid: kept_of_site(&server, site.number, &greeting),
             software: software(),
+            levels: server.own_levels(),
         })
     }
 
@@ -411,6 +431,7 @@ mod tests {
             looks: false,
             claim: None,
             software: String::new(),
+            levels: stoa_core::SiteLevels::UNSAID,
         };
         assert_eq!(check_past(&hello(false, 3, 0), 1, 0, 100), Ok(()));
         assert_eq!(check_past(&hello(true, 30, 100), 1, 30, 100), Ok(()));

@@ -1,6 +1,6 @@
 //! What an operator has done with sites.
 
-use stoa_core::{SITE_MAX, SITES_PATH, SiteId, SiteSet};
+use stoa_core::{LevelRefusal, SITE_MAX, SITES_PATH, SiteId, SiteSet};
 
 use super::Sites;
 use super::list::{self, Site};
@@ -42,6 +42,7 @@ impl Sites {
             SiteOrder::Rejoin => driver.server.borrow_mut().discard_site(now).map_err(|_| {
                 "this site was not given up by the others, or this server does not lead it: nothing is discarded".to_owned()
             }),
+            SiteOrder::Upgrade => self.raise_level(driver),
             SiteOrder::Add(_) if !driver.server.borrow().may_add_site() => Err(
                 "sites come one at a time, 20 s apart, where another one can take the hub's place (setting site-automatic-promotion): try it again"
                     .to_owned(),
@@ -59,6 +60,24 @@ impl Sites {
             tracing::info!("by order: {order}");
         }
         begun
+    }
+
+    /// Has the sites use the highest feature level that all of them read.
+    fn raise_level(&self, driver: &Driver) -> Result<(), String> {
+        let raised = driver.server.borrow_mut().raise_level(driver.now());
+        let level = raised.map_err(|why| match why {
+            LevelRefusal::HeldBack(by) => {
+                let name = |site: SiteId| self.names(SiteSet::of(site), driver).concat();
+                format!(
+                    "not every server of every site reads a higher feature level than the one in use: {}. Give all servers \
+                     the new release, and wait until they are connected",
+                    by.named(name).join("; ")
+                )
+            }
+            why => why.to_string(),
+        })?;
+        tracing::info!("the sites use feature level {level} from now on");
+        Ok(())
     }
 
     /// Writes which sites there are; what else the list says stays.

@@ -33,6 +33,9 @@ impl Sites {
         let is_lost = known.is_given_up();
         let kept_zxid = driver.server.borrow().tree().streams().kept_zxid();
         let (number, hub) = (Some(own.into()), Some(hub.into()));
+        let name = |site: SiteId| self.names(SiteSet::of(site), driver).concat();
+        let levels = driver.server.borrow().level_status();
+        let level_waits_for = levels.held_back.as_ref().map(|by| by.named(name));
         SitesView {
             number,
             hub,
@@ -49,6 +52,8 @@ impl Sites {
             held,
             lease_us: left(known.lease_until_us),
             bound_us: left(known.bound_until_us),
+            level: levels.in_use,
+            level_waits_for,
             counts,
             ..view
         }
@@ -89,6 +94,10 @@ impl Sites {
             imported: other.map(|other| other.imported),
             acknowledged: other.and_then(|other| other.acknowledged),
             unshipped: other.and_then(|other| other.unshipped).map(|of| unshipped(of, now.mono_us)),
+            level_newest: match known.filter(|_| is_own) {
+                Some(_) => Some(driver.server.borrow().own_levels().all_read),
+                None => other.and_then(|other| other.all_read),
+            },
         }
     }
 

@@ -43,6 +43,10 @@ pub struct SitesView {
     pub lease_us: Option<u64>,
     /// At the leader of another site there: for how long it would not follow who takes the hub's place.
     pub bound_us: Option<u64>,
+    /// The feature level that the sites use.
+    pub level: u8,
+    /// At the leader, where the server reads a higher one: who does not, in words. Of other sites the hub's leader knows.
+    pub level_waits_for: Option<Vec<String>>,
     /// What this server has counted.
     pub counts: SiteCounts,
     /// Every site, this one among them, by number.
@@ -78,6 +82,8 @@ pub struct SiteView {
     pub acknowledged: Option<u64>,
     /// At the leader: what it has not acknowledged.
     pub unshipped: Option<UnshippedView>,
+    /// Up to which feature level all its servers read, as far as is known.
+    pub level_newest: Option<u8>,
 }
 
 /// What an operator has done with sites.
@@ -93,6 +99,8 @@ pub enum SiteOrder {
     Add(String),
     /// A site that was given up, or has never come, is none of the list any more.
     Remove(String),
+    /// All sites read a higher feature level than the one in use, and use it from now on.
+    Upgrade,
 }
 
 impl fmt::Display for SiteOrder {
@@ -104,6 +112,7 @@ impl fmt::Display for SiteOrder {
             Self::Rejoin => f.write_str("this site gives up what it has, and joins anew"),
             Self::Add(site) => write!(f, "{site} is one of the sites"),
             Self::Remove(site) => write!(f, "{site} is none of the sites"),
+            Self::Upgrade => f.write_str("the sites use the highest feature level that all of them read"),
         }
     }
 }
@@ -223,6 +232,7 @@ impl SitesView {
             imported: Some(40),
             acknowledged: Some(4_000),
             unshipped: Some(UnshippedView { entries: 3, bytes: 700, age_us: 31_000, is_all: true }),
+            level_newest: Some(2),
             ..site(2, "california")
         };
         let away = SiteView {
@@ -250,6 +260,8 @@ impl SitesView {
             held: 2,
             lease_us: Some(8_250_000),
             bound_us: None,
+            level: 1,
+            level_waits_for: Some(vec!["server 2 of this site reads up to level 1".to_owned()]),
             counts,
             sites: vec![site(1, "virginia"), near, away],
         }

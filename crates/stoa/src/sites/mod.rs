@@ -120,6 +120,8 @@ enum AboutSites {
         /// The name of the site
         site: String,
     },
+    /// Has the sites use what all of them can read since they have a newer release: asked at the leader of the hub. There is no way back
+    Upgrade,
     /// Whether tokens leave the hub for the sake of who asks
     Tokens {
         /// On or off
@@ -139,6 +141,7 @@ pub(crate) fn run(args: &SitesCommand) -> Result<()> {
         Some(AboutSites::Rejoin { .. }) => return order::run(args, "sites_rejoin", ("site", "")),
         Some(AboutSites::Add { site }) => return order::run(args, "sites_add", ("site", site)),
         Some(AboutSites::Remove { site }) => return order::run(args, "sites_remove", ("site", site)),
+        Some(AboutSites::Upgrade) => return order::upgrade(args),
         Some(AboutSites::Unpin { path }) => {
             change(args, |text| Ok(edit::without(text, path)))?;
             return say(&format!("nothing is said of {path} any more"));

@@ -14,6 +14,25 @@ pub(super) fn run(args: &SitesCommand, name: &str, about: (&str, &str)) -> Resul
     super::say(answer["done"].as_str().unwrap_or("done"))
 }
 
+/// Orders it, and waits until the hub's leader has it.
+pub(super) fn upgrade(args: &SitesCommand) -> Result<()> {
+    let admin = Admin::new(&args.admin, args.shell.tls()?)?;
+    let level = |admin: &Admin| Ok::<_, Failure>(admin.command("sites", None)?["feature_level"].as_u64());
+    let before = level(&admin)?;
+    admin.order("sites_upgrade", ("site", ""), args.shell.first_auth())?;
+    let began = Instant::now();
+    loop {
+        let now = level(&admin)?;
+        if let Some(now) = now.filter(|_| now > before) {
+            return super::say(&format!("the sites use feature level {now}"));
+        }
+        if began.elapsed() > PATIENCE {
+            return Err(Failure::failed("the level is ordered, and not in use yet: see stoa sites"));
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
 /// Orders it, and waits until the site is the hub.
 pub(super) fn promote(args: &SitesCommand, lost: &[String]) -> Result<()> {
     run(args, "sites_promote", ("lose", &lost.join(",")))?;

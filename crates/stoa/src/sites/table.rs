@@ -61,6 +61,7 @@ fn of_now(answer: &Value, now_ms: u128) -> String {
             count("token_recalls"),
             count("token_visits")
         );
+        text += &level(answer);
     } else {
         let _ = writeln!(text, "\nthis server does not lead {name}: the one that does knows more");
     }
@@ -81,6 +82,21 @@ fn of_now(answer: &Value, now_ms: u128) -> String {
         );
     }
     text
+}
+
+/// The feature level, and why it is not a higher one.
+fn level(answer: &Value) -> String {
+    let Some(level) = answer["feature_level"].as_u64() else { return String::new() };
+    let waits = answer["feature_level_waits_for"].as_array();
+    let waits = waits.map(|waits| waits.iter().map(shown).collect::<Vec<_>>());
+    let more = match waits {
+        Some(waits) if !waits.is_empty() => format!("; a higher one waits: {}", waits.join("; ")),
+        Some(_) if answer["hub"] == answer["number"] => {
+            "; all read a higher one: stoa sites upgrade".to_owned()
+        }
+        _ => String::new(),
+    };
+    format!("feature level {level}{more}\n")
 }
 
 /// The table alone, of sites whose servers are not told.
@@ -211,7 +227,7 @@ mod tests {
     fn sites_are_shown_as_a_table() {
         let answer = json!({
             "site": "virginia", "number": 1, "hub": 1, "leads": true, "waiting_requests": 2,
-            "writes_local": 100, "writes_forwarded": 0, "token_grants": 5, "token_recalls": 3, "token_visits": 1,
+            "feature_level": 1, "writes_local": 100, "writes_forwarded": 0, "token_grants": 5, "token_recalls": 3, "token_visits": 1,
             "sites": [
                 { "site": "virginia", "number": 1, "is_hub": true, "is_self": true, "servers": ["a:2889", "b:2889"] },
                 {
@@ -233,6 +249,7 @@ frank?            3                      no              -           0+         
 
 at virginia: 100 writes here, 0 forwarded, 2 requests wait
 tokens: 5 given, 3 recalled, 1 visits
+feature level 1
 ";
         assert_eq!(of_now(&answer, NOW_MS), expected);
         let follower = of(&json!({ "site": "a", "number": 2, "leads": false, "sites": [] }));
@@ -273,6 +290,22 @@ tokens: 5 given, 3 recalled, 1 visits
         assert!(lost.contains("\n12 of its updates the others do not have: stoa sites lost\n"), "{lost}");
         let new = of(&json!({ "site": "a", "number": null, "leads": true, "sites": [] }));
         assert!(new.ends_with("\na has not joined the others yet\n"), "{new}");
+    }
+
+    #[test]
+    fn why_the_level_is_not_a_higher_one_is_said() {
+        let told = |hub: u8, waits: Value| {
+            level(&json!({ "number": 1, "hub": hub, "feature_level": 1, "feature_level_waits_for": waits }))
+        };
+        assert_eq!(told(1, Value::Null), "feature level 1\n");
+        assert_eq!(told(1, json!([])), "feature level 1; all read a higher one: stoa sites upgrade\n");
+        assert_eq!(told(2, json!([])), "feature level 1\n");
+        let waits = json!(["frankfurt reads up to level 1", "tokyo\u{1b} is not connected"]);
+        assert_eq!(
+            told(1, waits),
+            "feature level 1; a higher one waits: frankfurt reads up to level 1; tokyo? is not connected\n"
+        );
+        assert_eq!(level(&json!({ "site": "a" })), "");
     }
 
     #[test]

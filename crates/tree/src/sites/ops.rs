@@ -21,6 +21,7 @@ const REIGN: u8 = 43;
 const RETURN: u8 = 44;
 const GIVE_READ: u8 = 45;
 const RETURN_READ: u8 = 46;
+const LEVEL: u8 = 47;
 
 /// So many znodes can have read tokens.
 const READ_TOKENS_MAX: usize = 4096;
@@ -43,6 +44,8 @@ pub(crate) enum SiteOp<'a> {
     GiveRead { path: &'a str, to: SiteSet },
     /// The site that says so has none any more of those up to one that an update had given.
     ReturnRead { path: &'a str, given: i64 },
+    /// The sites use this feature level from now on: see [`crate::sites::level`].
+    Level { level: u8 },
 }
 
 /// Why a token is not given away.
@@ -98,6 +101,7 @@ impl<'a> SiteOp<'a> {
                 put_path(out, RETURN_READ, path);
                 out.extend_from_slice(&given.to_le_bytes());
             }
+            Self::Level { level } => out.extend_from_slice(&[LEVEL, level]),
         }
     }
 
@@ -129,6 +133,7 @@ impl<'a> SiteOp<'a> {
             RETURN_READ => {
                 Some(decoder.path().and_then(|path| Ok(Self::ReturnRead { path, given: decoder.i64()? })))
             }
+            LEVEL => Some(decoder.u8().map(|level| Self::Level { level })),
             _ => None,
         }
     }
@@ -159,6 +164,7 @@ impl fmt::Display for SiteOp<'_> {
             Self::GiveRead { path, to } => {
                 write!(f, "read tokens {path:?} to={:?}", to.iter().collect::<Vec<_>>())
             }
+            Self::Level { level } => write!(f, "feature level {level}"),
             Self::ReturnRead { path, given } => write!(f, "return read token {path:?} given={given:#x}"),
         }
     }
@@ -305,6 +311,7 @@ impl Tree {
             SiteOp::Token { path, holder } => self.apply_token(update, path, holder),
             SiteOp::Reign { reign, hub, lost } => self.apply_reign(update, (reign, hub), lost),
             SiteOp::Return { site } => self.apply_return(update, site),
+            SiteOp::Level { level } => self.apply_level(update, level),
             SiteOp::GiveRead { path, to } => self.apply_read_tokens(update, path, to),
             SiteOp::ReturnRead { path, given } => {
                 let by = self.sites.maker_of(update.zxid);

@@ -2,6 +2,7 @@
 
 use crate::load::Loader;
 use crate::records::{LoadError, RecordReader, Result, put_bytes};
+use crate::sites::level;
 use crate::sites::reign::{Claim, Loss};
 use crate::sites::state::{NO_SITE, SITE_MAX, SiteId, SiteSet};
 use crate::sites::streams::{CarriedOut, SiteStanding, Ticket, Waiting};
@@ -23,6 +24,7 @@ mod tag {
     pub(super) const CLAIM: u8 = 19;
     pub(super) const READ_TOKEN: u8 = 21;
     pub(super) const KEPT: u8 = 20;
+    pub(super) const LEVEL: u8 = 22;
 }
 
 /// Writes the home of a session, if there are sites.
@@ -50,6 +52,13 @@ fn zxid(reader: &mut RecordReader<'_>) -> Result<i64> {
 }
 
 impl Tree {
+    /// Writes the feature level, before all that may be of it.
+    pub(crate) fn write_level(&self, walk: &mut Walk) {
+        if self.level() > level::FIRST {
+            walk.block().extend_from_slice(&[tag::LEVEL, self.level()]);
+        }
+    }
+
     /// Writes what is known of sites, if there are any.
     pub(crate) fn write_sites(&self, walk: &mut Walk) {
         if !self.sites.are_there() {
@@ -160,8 +169,14 @@ impl Loader {
             tag::CLAIM => Some(self.read_claim(reader)),
             tag::READ_TOKEN => Some(self.read_read_token(reader)),
             tag::KEPT => Some(self.read_kept(reader)),
+            tag::LEVEL => Some(self.read_level(reader)),
             _ => None,
         }
+    }
+
+    fn read_level(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
+        self.tree.sites.level = reader.u8()?;
+        self.tree.check_level().map_err(LoadError::NewerLevel)
     }
 
     fn read_sites(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {

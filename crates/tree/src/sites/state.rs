@@ -94,6 +94,8 @@ pub(crate) struct Sites {
     pub(super) hub: SiteId,
     /// How many hubs there have been.
     pub(super) reign: u64,
+    /// The feature level in use; 0 before it was raised.
+    pub(super) level: u8,
     pub(super) losses: BTreeMap<SiteId, Loss>,
     /// The last update of each other site that was imported: what comes once more, by way of another one, is not
     /// applied again.

@@ -7,7 +7,8 @@ use crate::divided::snapshot;
 use crate::world::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stoa_tree::{
-    Caller, Contact, Loader, Options, SiteId, Stamp, TokenRefusal, Tree, Updates, site_of_zxid, tokens_of,
+    Caller, Contact, Levels, LoadError, Loader, NewerLevel, Options, SiteId, Stamp, TokenRefusal, Tree,
+    Updates, site_of_zxid, tokens_of,
 };
 use stoa_wire::{Acl, CreateMode, OPEN_ACL, Opcode, path, perms};
 
@@ -497,4 +498,66 @@ fn an_operation_needs_the_tokens_of_what_it_rests_on() {
     let all = multi(&[check("/g", 1), create("/a/b", b"", CreateMode::Persistent), set("/a/b", b"", -1)]);
     assert_eq!(tokens(&all), ["/g", "/a", "/a/b"]);
     assert_eq!(tokens(&create("a", b"", CreateMode::Persistent)), [""; 0]);
+}
+
+/// The hub raises the feature level to 2, with everything that it does for that.
+fn raised(levels: Levels) -> (Site, Vec<u8>) {
+    let mut hub = Site::new(HUB, 5);
+    let (stamp, mut batch) = (hub.stamp(3), Vec::new());
+    hub.tree.prepare_level(2, stamp, &mut batch).unwrap();
+    let mut tree = Tree::new(Options { levels, ..Options::default() });
+    let mut begun = Vec::new();
+    tree.prepare_site(2, HUB, Stamp { zxid: 1 << SITE_BITS, time_ms: 1 }, &mut begun).unwrap();
+    Updates::new(&begun).for_each(|update| tree.apply(&update.unwrap(), &mut ()).unwrap());
+    Updates::new(&batch).for_each(|update| tree.import(&update.unwrap(), &mut ()).unwrap());
+    (Site { tree, ..Site::new(2, 7) }, batch)
+}
+
+#[test]
+fn the_feature_level_is_raised_by_the_hub_and_never_lowered() {
+    let mut hub = Site::new(HUB, 5);
+    assert_eq!((hub.tree.level(), hub.tree.levels()), (1, Levels::OWN));
+    let (stamp, mut batch) = (hub.stamp(3), Vec::new());
+    assert_eq!(hub.tree.prepare_level(1, stamp, &mut batch), Err(TokenRefusal::NoSite));
+    assert_eq!(Site::new(2, 6).tree.prepare_level(2, stamp, &mut batch), Err(TokenRefusal::NoSite));
+    let none = Tree::new(Options::default()).prepare_level(2, stamp, &mut batch);
+    assert_eq!((none, batch.len()), (Err(TokenRefusal::NoSite), 0));
+    hub.tree.prepare_level(3, stamp, &mut batch).unwrap();
+    // As who has led before may have proposed it.
+    let (_, before) = raised(Levels::OWN);
+    for update in Updates::new(&batch).chain(Updates::new(&before)) {
+        let update = update.unwrap();
+        hub.tree.apply(&update, &mut ()).unwrap();
+    }
+    assert_eq!(hub.tree.level(), 3);
+    assert!(
+        Tree::new(Options::default()).apply(&Updates::new(&batch).next().unwrap().unwrap(), &mut ()).is_err()
+    );
+}
+
+#[test]
+fn whoever_cannot_read_a_level_says_so_before_anything_of_it_is_read() {
+    let levels = Levels { oldest: 1, newest: 2 };
+    let (mut site, _) = raised(levels);
+    assert_eq!((site.tree.level(), site.tree.check_level()), (2, Ok(())));
+    let slices = snapshot(&mut site.tree, 100);
+    let load = |levels, slices: &[Vec<u8>]| {
+        let mut loader = Loader::new(Options { levels, ..Options::default() });
+        slices.iter().try_for_each(|slice| loader.chunk(slice)).and_then(|()| loader.finish())
+    };
+    assert_eq!(load(levels, &slices).unwrap().level(), 2);
+    let newer = NewerLevel { level: 2, newest: 1 };
+    // Records of which nobody here knows come behind it.
+    let mut strange = slices.concat();
+    strange.extend_from_slice(&[99; 8]);
+    let refused = load(Levels::OWN, &[strange]).unwrap_err();
+    assert_eq!(refused, LoadError::NewerLevel(newer));
+    assert!(refused.to_string().contains("level 2, and this release reads up to level 1"), "{refused}");
+    let (old, _) = raised(Levels::OWN);
+    assert_eq!((old.tree.level(), old.tree.check_level()), (2, Err(newer)));
+    // As long as no level was raised nothing is said of any.
+    let mut first = Site::new(HUB, 5).tree;
+    let (mut site, _) = raised(levels);
+    assert_eq!(snapshot(&mut site.tree, 1 << 20)[0][34..36], [22, 2]);
+    assert_ne!(snapshot(&mut first, 1 << 20)[0][34], 22);
 }

@@ -110,6 +110,7 @@ impl Server {
                 tls: setup.tls.clone(),
                 folder: folder.path().to_owned(),
                 software: format!("stoa test {id}"),
+                levels: None,
             };
             let peers = Peers::start(options, members.to_vec(), events_in);
             Self { id, peers, events: RefCell::new(events), folder: folder.clone(), port: port.clone() }
@@ -223,6 +224,8 @@ impl Puppet {
                 standing: watch::channel(OF_ONE).1,
                 share: Share::WHOLE,
                 software: "puppet".into(),
+                levels: None,
+                level: watch::channel(0).1,
                 secret: secret.map(|secret| secret.as_bytes().to_vec()),
                 copied: Copied::default(),
             },

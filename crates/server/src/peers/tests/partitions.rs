@@ -66,6 +66,7 @@ fn a_thread_takes_its_connections_and_no_other() {
                             tls: None,
                             folder,
                             software: String::new(),
+                            levels: None,
                         };
                         let _peers = Peers::start(options, members, events_in);
                         loop {
