@@ -8,7 +8,7 @@ use super::world::World;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use stoa_core::{Backlog, BacklogWanted, Claim, KnownDisks, Now, Shard, SiteId, SiteSet};
+use stoa_core::{Backlog, BacklogWanted, Claim, KnownDisks, Levels, Now, Shard, SiteId, SiteLevels, SiteSet};
 use stoa_storage::faulty::FaultyDisk;
 use stoa_storage::inspect::{self, Finding};
 
@@ -50,6 +50,10 @@ pub(crate) enum FromAbroad {
     Lose(SiteId),
     /// An operator has this site, which was given up, take the hub's state.
     Discard,
+    /// The leader of another site has said what that can read and write.
+    Levels(SiteId, SiteLevels),
+    /// An operator has the feature level raised.
+    Raise,
 }
 
 /// What it has for them.
@@ -112,6 +116,8 @@ impl Process {
             FromAbroad::TakePlace => _ = core.take_place(now),
             FromAbroad::Lose(site) => _ = core.lose_site(site, now),
             FromAbroad::Discard => _ = core.discard_site(now),
+            FromAbroad::Levels(site, levels) => core.site_levels(site, levels),
+            FromAbroad::Raise => _ = core.raise_level(now),
             FromAbroad::Read(mut reading) => match reading.chunks.pop_front() {
                 None => core.site_backlog_ended(reading.site, reading.upto, now),
                 Some(chunk) => {
@@ -155,6 +161,15 @@ impl World {
         if self.in_life(server, life).is_some() {
             self.push(server, 0, Input::Abroad(heard));
         }
+    }
+
+    /// A server gets another release, and starts again with it. False if it has that already.
+    pub(crate) fn gets_release(&mut self, id: u8, levels: Levels) -> bool {
+        if self.levels.insert(id, levels) == Some(levels) {
+            return false;
+        }
+        self.crash(id, "it gets another release", false);
+        true
     }
 
     /// Prints what another site says, where somebody reads along.

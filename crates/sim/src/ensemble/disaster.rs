@@ -110,7 +110,7 @@ impl World {
         self.put_backup(id);
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(false) };
         machine.held.disk.clear_fault();
-        let (options, tree_options) = (self.options(id), self.tree_options());
+        let (options, tree_options) = (self.options(id), self.tree_options(id));
         let place = (id, self.partitions());
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(false) };
         let opened = recover(&mut machine.held.disk, &options, &tree_options, place)
@@ -165,7 +165,7 @@ impl World {
 
     /// The command, until it has come to its end: the power may go while it works.
     fn recover_folder(&mut self, id: u8) -> Result<HistoryId, Failure> {
-        let (options, tree_options) = (self.options(id), self.tree_options());
+        let (options, tree_options) = (self.options(id), self.tree_options(id));
         loop {
             let history = HistoryId(u128::from(self.rng.next_u64()).to_le_bytes());
             let (fails, calls) = (self.rng.one_in(3), self.rng.below(8));
@@ -223,7 +223,7 @@ impl World {
     /// Whether a server needs others by what its disk has.
     fn needs_others(&self, id: u8) -> bool {
         let mut disk = self.machines[&id].held.disk.clone();
-        let opened = recover(&mut disk, &self.options(id), &self.tree_options(), (id, self.partitions()));
+        let opened = recover(&mut disk, &self.options(id), &self.tree_options(id), (id, self.partitions()));
         opened.is_ok_and(|opened| {
             let Restored { base, entries, .. } = &opened.partitions[0].restored;
             let is_change = |entry: &Entry| entry.kind == EntryKind::Change;

@@ -10,7 +10,7 @@ use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use stoa_check::{Checker, Violation, wrong};
-use stoa_core::{Append, Config, DiskId, KnownDisks, Recovered, Shard, Starts, TakenOver};
+use stoa_core::{Append, Config, DiskId, KnownDisks, Levels, Recovered, Shard, Starts, TakenOver};
 use stoa_group::{Restored, Store};
 use stoa_storage::faulty::{Fault, FaultyDisk};
 use stoa_storage::{DiskErrorKind, Options, StorageError};
@@ -339,14 +339,15 @@ impl World {
         }
     }
 
-    pub(super) fn tree_options(&self) -> stoa_tree::Options {
+    pub(super) fn tree_options(&self, id: u8) -> stoa_tree::Options {
         let enforce_quota = self.settings.enforce_quota;
-        stoa_tree::Options { hash_seed: self.now_us, enforce_quota, ..<_>::default() }
+        let levels = self.levels.get(&id).copied().unwrap_or(Levels::OWN);
+        stoa_tree::Options { hash_seed: self.now_us, enforce_quota, levels, ..<_>::default() }
     }
 
     pub(super) fn restart(&mut self, id: u8) -> Result<(), Failure> {
         let (options, partitions) = (self.options(id), self.partitions());
-        let tree_options = self.tree_options();
+        let tree_options = self.tree_options(id);
         let again_us = self.rng.range(500, 5000);
         // The power may go again while the server starts, above all while it makes its folder.
         let faults = &self.settings.faults;

@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use stoa_check::{Checker, Violation, wrong};
 use stoa_core::{
-    Append, ConnectionId, DiskId, HistoryId, KnownDisks, Now, PeerOutput, Shard, ShardMessage,
+    Append, ConnectionId, DiskId, HistoryId, KnownDisks, Levels, Now, PeerOutput, Shard, ShardMessage,
     SnapshotOutput, Standing, Starts, StateLoader,
 };
 use stoa_group::{Entry, Restored, Store};
@@ -40,7 +40,7 @@ pub(super) enum Input {
     HangUp(Key),
     Peer(u8, Bytes),
     /// Another server is connected, with this disk and these starts.
-    PeerConnected(u8, DiskId, Starts),
+    PeerConnected(u8, DiskId, Starts, Levels),
     /// Another server has said which disk and which history it has, and is not of this one's.
     PeerMet(u8, [u8; 16], Standing),
     PeerLost(u8),
@@ -399,7 +399,8 @@ impl Process {
             // The disks are the first partition's business, with which the log is.
             Input::PeerMet(peer, disk, standing) => thread.core.peer_met(peer, disk, standing, now),
             Input::PeerConnected(peer, ..) if of > 0 => thread.core.peer_connected(peer, now),
-            Input::PeerConnected(peer, disk, starts) => {
+            Input::PeerConnected(peer, disk, starts, levels) => {
+                thread.core.peer_levels(peer, levels);
                 let shown = (disk, &starts);
                 acquaintance::meet(&mut thread.core, scene.known, peer, shown, now);
             }
@@ -508,7 +509,8 @@ impl Process {
             return Ok(());
         }
         let broken = |what: String| Violation::new(format!("a snapshot of server {from}: {what}"));
-        let mut loader = StateLoader::new(&Options::default(), partitions);
+        let mut loader =
+            StateLoader::new(&Options { levels: first.tree().levels(), ..<_>::default() }, partitions);
         for chunk in chunks.iter().skip(1) {
             loader.chunk(chunk).map_err(broken)?;
         }

@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use stoa_check::{Checker, Counts, Violation};
-use stoa_core::{HistoryId, PeerOutput, Standing};
+use stoa_core::{HistoryId, Levels, PeerOutput, Standing};
 
 /// Why a run failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -230,6 +230,8 @@ pub struct World {
     pub(super) backup: Option<Backup>,
     /// What servers have for other sites, and in which life.
     pub(super) abroad: Vec<(u8, u64, Abroad)>,
+    /// At which feature levels servers can work that have another release.
+    pub(super) levels: BTreeMap<u8, Levels>,
 }
 
 impl World {
@@ -286,6 +288,7 @@ impl World {
             present: None,
             backup: None,
             abroad: Vec::new(),
+            levels: BTreeMap::new(),
             settings,
         };
         for id in world.ids() {
@@ -741,7 +744,8 @@ impl World {
                 for (id, peer) in [(a, b), (b, a)] {
                     let shown = self.machines.get(&peer).map(|it| (it.disk_id, it.held.starts.clone()));
                     let (disk, starts) = shown.unwrap_or_default();
-                    self.push(id, of, Input::PeerConnected(peer, disk, starts));
+                    let levels = self.process(peer).map_or(Levels::UNSAID, |it| it.first().tree().levels());
+                    self.push(id, of, Input::PeerConnected(peer, disk, starts, levels));
                 }
             }
             Err(again_us) => self.schedule_at(again_us, Happening::Meet(a, b, of)),

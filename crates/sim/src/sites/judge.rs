@@ -145,6 +145,7 @@ impl SiteRun {
         }
         Ok(self.until(PATIENCE_US, are_done)?
             && self.until(ENDS_US, Self::has_no_sessions)?
+            && self.until(PATIENCE_US, Self::is_raised)?
             && self.until(QUIET_US, Self::is_quiet)?)
     }
 
@@ -152,6 +153,7 @@ impl SiteRun {
         self.is_healing = true;
         self.count();
         self.all_come_back();
+        self.finish_releases();
         self.lines.mend();
         for world in &mut self.worlds {
             world.heal_at(self.now_us);
@@ -195,7 +197,7 @@ impl SiteRun {
         Err(Failure::Liveness(format!("{what}{all}")))
     }
 
-    fn each(&self, look: impl Fn(usize, u8, &Shard) -> Result<(), String>) -> Result<(), String> {
+    pub(super) fn each(&self, look: impl Fn(usize, u8, &Shard) -> Result<(), String>) -> Result<(), String> {
         for (at, world) in self.worlds.iter().enumerate() {
             for id in world.ids() {
                 let Some(shard) = world.shard(id) else {
@@ -252,7 +254,7 @@ impl SiteRun {
             }
             ledger.compare(tree).map_err(|violation| format!("server {id} of site {site}: {violation}"))
         });
-        looked.or_else(wrong)?;
+        looked.and_then(|()| self.is_raised()).or_else(wrong)?;
         for path in self.paths.iter().map(String::as_str).chain(["/"]) {
             let trees = (0..self.worlds.len()).filter_map(|at| self.first_of(at)).map(|shard| shard.tree());
             let holders = trees.filter(|tree| tree.holder_to_be(path) == tree.own_site()).count();

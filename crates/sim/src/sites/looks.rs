@@ -86,12 +86,19 @@ impl SiteRun {
 
     /// A leader is told what another one knows.
     pub(super) fn answer(&mut self, asks: (usize, End), (at, end): (usize, End), greeting: &Greeting) {
-        let (Some(shard), site) = (self.worlds[at].shard(end.server), site_of(asks.0)) else { return };
+        let site = site_of(asks.0);
+        let answer = self.worlds[at].shard(end.server).map(|shard| answer_site(shard, site, greeting));
+        let met = (at, (end.server, end.life));
+        let Some(answer) = answer.filter(|answer| self.compare_levels((asks.0, greeting), met, *answer))
+        else {
+            return;
+        };
+        let Some(shard) = self.worlds[at].shard(end.server) else { return };
         let tree = shard.tree();
         let (hub, reign, claim) = (tree.hub().unwrap_or_default(), tree.reign(), tree.streams().claim());
         let now = self.worlds[at].clock_of(end.server, self.now_us);
         let misses_hub = now.is_some_and(|now| shard.misses_hub(now));
-        let (from, answer) = (site_of(at), answer_site(shard, site, greeting));
+        let from = site_of(at);
         let told = Hearsay { from, hub, reign, answer, claim, misses_hub };
         if knows_later_hub(shard, greeting) {
             self.is_to_look_at(at, end, SiteSet::of(site));

@@ -31,6 +31,7 @@ impl SiteRun {
     /// Sees to it that there are the connections that there have to be.
     pub(super) fn tend(&mut self) -> Checked {
         self.begin_sites();
+        self.change_releases();
         let over: Vec<u64> = self.lines.calls.keys().copied().filter(|call| self.is_stale(*call)).collect();
         for call in over {
             self.hang_up(call);
@@ -171,7 +172,17 @@ impl SiteRun {
             return;
         }
         let greeting = Greeting::of(theirs, false);
-        if answer_site(ours, site_of(leaf), &greeting) != SiteAnswer::Connected {
+        let answer = answer_site(ours, site_of(leaf), &greeting);
+        let met = (hub, (at_hub.server, at_hub.life));
+        if answer == SiteAnswer::Connected && !self.compare_levels((leaf, &greeting), met, answer) {
+            return;
+        }
+        let (Some(ours), Some(theirs)) =
+            (self.worlds[hub].shard(at_hub.server), self.worlds[leaf].shard(at_leaf.server))
+        else {
+            return;
+        };
+        if answer != SiteAnswer::Connected {
             return self.answer((leaf, at_leaf), (hub, at_hub), &greeting);
         }
         let before = self.lines.with(hub, (at_hub.server, at_hub.life), leaf).map(|(call, _)| call);

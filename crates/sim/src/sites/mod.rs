@@ -13,6 +13,7 @@ mod looks;
 mod meeting;
 mod operator;
 mod plan;
+mod releases;
 mod resident;
 mod storms;
 mod traveller;
@@ -120,12 +121,18 @@ pub struct SitesOutcome {
     pub returns: u64,
     /// Times that a site had more than it could tell who lacked it.
     pub torn: u64,
+    /// Servers that got the next release, ...
+    pub upgrades: u64,
+    /// ... times that a leader was too old for the others, ...
+    pub too_old: u64,
+    /// ... and runs in which the feature level was raised before the end.
+    pub raised: u64,
 }
 
 summed! {
     SitesOutcome {
         servers, answers, writes, events, travels, calls, cuts, breaks, downs, absences, joined, backlogs, stranded, cut_short, forwarded, grants,
-        recalls, visits, claims, reigns, losses, returns, torn,
+        recalls, visits, claims, reigns, losses, returns, torn, upgrades, too_old, raised,
     }
     fingerprint: 0,
 }
@@ -155,6 +162,9 @@ impl fmt::Display for SitesOutcome {
             (self.losses, "sites given up"),
             (self.returns, "of them back"),
             (self.torn, "logs that did not reach back"),
+            (self.upgrades, "servers with another release"),
+            (self.too_old, "too old"),
+            (self.raised, "levels raised"),
         ];
         for (count, what) in counts {
             write!(f, "{count} {what}, ")?;
@@ -187,6 +197,8 @@ pub struct SiteRun {
     hub: usize,
     /// Since when each site may come.
     comes_us: Vec<u64>,
+    /// When a server gets another release next, or the feature level is raised.
+    releases_us: u64,
     is_healing: bool,
     /// So many times since all is healed nothing was left in a log of what a site has missed.
     given_up: u64,
@@ -229,6 +241,7 @@ impl SiteRun {
             absences: Absences::default(),
             hub: HUB_AT,
             comes_us,
+            releases_us: 0,
             is_healing: false,
             given_up: 0,
             paths: resident::paths(plan.clients),

@@ -49,6 +49,8 @@ pub struct SitePlan {
     pub(super) travel_percent: u32,
     /// Whether clients of all sites call a program, which counts, and is called by other writes.
     pub(super) has_program: bool,
+    /// How often a server gets the next release, or somebody raises the feature level, milliseconds; 0 is never.
+    pub(super) release_ms: u64,
     /// Requests of all clients together.
     pub(super) requests: u64,
     /// How long all may take, in simulated time, before everything is healed, microseconds.
@@ -113,6 +115,7 @@ impl SitePlan {
             Self { has_program: true, ..kind("programs", base(), mixed, storms) },
             operated("hubs", false),
             operated("losses", true),
+            Self { release_ms: 600, ..operated("releases", true) },
             Self::automatic(),
         ]
     }
@@ -140,6 +143,7 @@ impl SitePlan {
             clients,
             travel_percent: 15,
             has_program: false,
+            release_ms: 0,
             requests: 500,
             lasts_us: 60_000_000,
             ways_us: Vec::new(),

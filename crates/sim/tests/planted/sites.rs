@@ -30,7 +30,7 @@ fn run(seed: u64, kind: &str, servers: usize) -> Result<(), stoa_sim::ensemble::
 /// With no bug planted the copy is what it was made from.
 #[test]
 fn nothing_is_found_where_nothing_is_planted() {
-    for kind in ["default", "away", "travel", "hubs", "losses", "automatic"] {
+    for kind in ["default", "away", "travel", "hubs", "losses", "releases", "automatic"] {
         for servers in [1, 3] {
             run(1, kind, servers).unwrap_or_else(|failure| panic!("{kind}, {servers} servers: {failure}"));
         }
@@ -67,6 +67,7 @@ alarms! {
     a_hub_that_needs_no_lease_is_found: HubNeedsNoLease in "automatic",
     a_promise_that_is_not_kept_is_found: PromiseIsNotKept in "automatic",
     a_lease_that_is_counted_from_the_answer_is_found: LeaseFromTheAnswer in "automatic",
+    a_level_that_not_all_sites_read_is_found: RaisedBeforeSitesRead in "releases",
 }
 
 #[test]
@@ -78,6 +79,11 @@ fn a_lead_that_is_not_handed_over_and_forgets_is_found() {
 #[test]
 fn a_session_that_goes_where_it_was_is_found() {
     found_from(1_001, "hubs", 1, Bug::GoesWhereItWas);
+}
+
+#[test]
+fn a_level_that_not_all_servers_of_a_site_read_is_found() {
+    found_with("releases", 3, Bug::SiteReadsWhatItsLeaderReads);
 }
 
 #[test]
