@@ -276,6 +276,11 @@ impl TokenPolicy {
         (run.count >= least).then_some(run.sites)
     }
 
+    /// Whether any znode is remembered that was read so.
+    pub(crate) fn has_reads(&self) -> bool {
+        !self.reads.is_empty()
+    }
+
     /// A znode is written; maybe read tokens were in the way of that.
     pub(crate) fn is_written(&mut self, path: &str, in_the_way: bool) {
         if self.reads.is_empty() {

@@ -22,13 +22,14 @@ use crate::site_policy::TokenPolicy;
 use crate::status::{SiteCounts, Unshipped};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
 use bytes::{BufMut, Bytes};
 use stoa_front::ConnectionId;
 use stoa_partition::made_in;
 use stoa_sites::is_at_or_below;
 use stoa_timeline::BadMessage;
-use stoa_tree::{SiteId, SiteSet, Ticket};
+use stoa_tree::{SiteId, SiteSet, Ticket, site_of_zxid};
 
 const BATCH: u8 = 1;
 const HAVE: u8 = 2;
@@ -125,6 +126,73 @@ impl SiteMessage {
     }
 }
 
+/// Makes a [`SiteMessage::Batch`] where it is to stand, without a copy of what is in it.
+pub(crate) struct BatchWriter {
+    out: Vec<u8>,
+    /// Where the entry begins that is being written.
+    entry: usize,
+    bytes: usize,
+    entries: u64,
+}
+
+impl BatchWriter {
+    /// What stands before entries, and before the items of each.
+    const HEAD: usize = 17;
+    const ENTRY_HEAD: usize = 12;
+
+    pub(crate) fn new() -> Self {
+        Self { out: vec![0; Self::HEAD], entry: Self::HEAD, bytes: 0, entries: 0 }
+    }
+
+    /// An entry: its items are to be appended to this.
+    pub(crate) fn begin(&mut self, position: u64) -> &mut Vec<u8> {
+        self.entry = self.out.len();
+        self.out.put_u64_le(position);
+        self.out.put_u32_le(0);
+        &mut self.out
+    }
+
+    /// The items that were appended.
+    pub(crate) fn items(&self) -> &[u8] {
+        self.out.get(self.entry + Self::ENTRY_HEAD..).unwrap_or_default()
+    }
+
+    /// These were all items of the entry. Without any, or where they are not wanted, there is no such entry. Returns whether
+    /// there is one.
+    pub(crate) fn end(&mut self, are_wanted: bool) -> bool {
+        let len = self.items().len();
+        if len == 0 || !are_wanted {
+            self.out.truncate(self.entry);
+            return false;
+        }
+        let written = u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes();
+        self.out[self.entry + Self::ENTRY_HEAD - written.len()..][..written.len()].copy_from_slice(&written);
+        (self.bytes, self.entries) = (self.bytes + len, self.entries + 1);
+        true
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// The bytes of all items.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// The message: that is what there is behind a position, up to another one.
+    pub(crate) fn finish(mut self, since: u64, upto: u64) -> Bytes {
+        self.out[0] = BATCH;
+        self.out[1..9].copy_from_slice(&since.to_le_bytes());
+        self.out[9..Self::HEAD].copy_from_slice(&upto.to_le_bytes());
+        self.out.into()
+    }
+}
+
 /// The entries of a batch, whose positions grow, behind `since` and up to `upto`.
 fn decode_entries(bytes: &Bytes, since: u64, upto: u64) -> Result<Vec<(u64, Bytes)>, BadMessage> {
     let (mut entries, mut at, mut last) = (Vec::new(), 0, since);
@@ -154,6 +222,17 @@ pub(crate) struct KeptEntry {
     pub(crate) since_us: u64,
     /// So many bytes had been kept by then, with it.
     end: u64,
+    made: Made,
+}
+
+/// The updates in an entry, as far as that is known without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// None.
+    Nothing,
+    /// All are of this site, and this is the zxid of the last.
+    UpTo(i64),
+    Unknown,
 }
 
 /// What has been committed here and other sites may not have.
@@ -171,10 +250,10 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// An entry is committed.
-    pub(crate) fn push(&mut self, position: u64, entry: Bytes, since_us: u64) {
+    pub(crate) fn push(&mut self, position: u64, entry: Bytes, made: Made, since_us: u64) {
         self.bytes += entry.len();
         self.end += entry.len() as u64;
-        self.entries.push_back(KeptEntry { position, entry, since_us, end: self.end });
+        self.entries.push_back(KeptEntry { position, entry, since_us, end: self.end, made });
     }
 
     /// The state is that at a position, and came from elsewhere.
@@ -201,10 +280,15 @@ impl Kept {
             self.bytes -= first.entry.len();
             self.gone = first.position;
             if let Some(seen) = &mut self.gone_seen {
-                made_in(&first.entry, &mut |site, zxid| {
+                let mut sees = |site, zxid: i64| {
                     let last = seen.entry(site).or_default();
                     *last = zxid.max(*last);
-                });
+                };
+                match first.made {
+                    Made::Nothing => {}
+                    Made::UpTo(zxid) => sees(site_of_zxid(zxid), zxid),
+                    Made::Unknown => made_in(&first.entry, &mut sees),
+                }
             }
             self.entries.pop_front();
         }
@@ -244,7 +328,7 @@ impl Kept {
 }
 
 /// A message that is not acknowledged.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct InFlight {
     /// It has what is behind this position and concerns the receiver,
     pub(crate) since: u64,
@@ -330,6 +414,11 @@ impl Outgoing {
         let Some(lacks) = &mut self.lacks else { return true };
         let is_lacked = lacks.looks_at(position, entry);
         Lacks::wants(is_lacked, items)
+    }
+
+    /// Whether it is told only what it lacks.
+    pub(crate) fn is_lacking(&self) -> bool {
+        self.lacks.is_some()
     }
 
     /// Whether it is looked for what it lacks, as far back as there is anything.
@@ -618,7 +707,9 @@ impl SiteLinks {
             lease: Lease::new(now_us),
         };
         links.kept.restart(for_sites.first().map_or(applied, |(first, _)| first - 1));
-        for_sites.into_iter().for_each(|(position, entry)| links.kept.push(position, entry, now_us));
+        for_sites
+            .into_iter()
+            .for_each(|(position, entry)| links.kept.push(position, entry, Made::Unknown, now_us));
         links
     }
 
@@ -689,6 +780,39 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_is_written_where_it_stands() {
+        let mut writer = BatchWriter::new();
+        assert!(writer.is_empty());
+        for (position, items, is_wanted) in
+            [(5, "items", true), (6, "no", false), (7, "", true), (9, "x", true)]
+        {
+            writer.begin(position).extend_from_slice(items.as_bytes());
+            assert_eq!(writer.items(), items.as_bytes());
+            assert_eq!(writer.end(is_wanted), is_wanted && !items.is_empty());
+        }
+        assert_eq!((writer.bytes(), writer.entries(), writer.is_empty()), (6, 2, false));
+        let entries = vec![(5, Bytes::from_static(b"items")), (9, Bytes::from_static(b"x"))];
+        assert_eq!(writer.finish(4, 9), SiteMessage::Batch { since: 4, upto: 9, entries }.encode());
+        let nothing = SiteMessage::Batch { since: 4, upto: 9, entries: Vec::new() };
+        assert_eq!(BatchWriter::new().finish(4, 9), nothing.encode());
+    }
+
+    #[test]
+    fn what_was_made_is_known_of_entries_that_are_not_kept_any_more() {
+        let mut kept = Kept::default();
+        kept.begin(0);
+        let (one, two) = (5 << 11 | 1, 7 << 11 | 1);
+        for (position, made) in [(1, Made::UpTo(one)), (2, Made::Nothing), (3, Made::UpTo(two))] {
+            kept.push(position, Bytes::from_static(b"entry"), made, 0);
+        }
+        let seen = |kept: &Kept| kept.gone_seen().and_then(|seen| seen.get(&1).copied());
+        kept.trim(1, 0, usize::MAX);
+        assert_eq!(seen(&kept), Some(one));
+        kept.trim(3, 0, usize::MAX);
+        assert_eq!((seen(&kept), kept.gone()), (Some(two), 3));
+    }
+
+    #[test]
     fn who_waits_for_what_is_below_is_woken() {
         let mut broker = Broker::default();
         let ticket = |number| Ticket { site: 2, number };
@@ -709,7 +833,7 @@ mod tests {
     fn what_is_kept_is_given_from_anywhere() {
         let mut kept = Kept::default();
         for position in 1..=5 {
-            kept.push(position * 2, Bytes::from_static(b"12345678"), position * 100);
+            kept.push(position * 2, Bytes::from_static(b"12345678"), Made::Nothing, position * 100);
         }
         let behind = |kept: &Kept, at| kept.behind(at).map(|kept| kept.position).collect::<Vec<_>>();
         assert_eq!(behind(&kept, 0), [2, 4, 6, 8, 10]);

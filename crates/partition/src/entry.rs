@@ -324,6 +324,13 @@ pub(crate) fn put_item_of(entry: &mut Vec<u8>, origin: Option<Origin>, item: &[u
     entry.extend_from_slice(&item[origin_len(item).unwrap_or(item.len())..]);
 }
 
+/// The rest of an item, which nobody asked for.
+#[inline]
+pub(crate) fn put_item_of_nobody(entry: &mut Vec<u8>, rest: &[u8]) {
+    entry.push(0);
+    entry.extend_from_slice(rest);
+}
+
 /// How many bytes say who asked, where an item begins.
 fn origin_len(item: &[u8]) -> Option<usize> {
     Some(match item {
@@ -379,6 +386,23 @@ impl<'a> Items<'a> {
     /// What follows the items that were taken.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
+    }
+
+    /// Takes the next item if it is an update and nothing else, and no client of a site has asked for it: mostly that is
+    /// what there is. Returns what of it stands behind who asked, and the update.
+    #[inline]
+    pub(crate) fn next_plain(&mut self) -> Option<(&'a [u8], Update<'a>)> {
+        let item = match *self.rest {
+            [0, UPDATE, ..] => &self.rest[1..],
+            [0, ..] => return None,
+            _ => self.rest.get(1 + size_of::<u64>()..)?,
+        };
+        let (head, tail) = item.split_first_chunk::<5>()?;
+        let [UPDATE, l0, l1, l2, l3] = *head else { return None };
+        let (update, rest) = tail.split_at_checked(u32::from_le_bytes([l0, l1, l2, l3]) as usize)?;
+        let update = Update::decode(update).ok()?;
+        self.rest = rest;
+        Some((&item[..item.len() - rest.len()], update))
     }
 
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {

@@ -22,7 +22,7 @@
 //! that one makes it an item of an entry of its own, so that it is durable there before anything follows from it, and
 //! comes once.
 
-use crate::entry::{Item, Items, Outcome, put_item_of, put_site_item};
+use crate::entry::{Item, Items, Outcome, put_item_of, put_item_of_nobody, put_site_item};
 use crate::partition::Partition;
 use crate::time::Now;
 use alloc::vec::Vec;
@@ -430,16 +430,25 @@ pub struct Link {
 }
 
 /// Appends what of the entry at a position another site has to know, as items. Of what was said before this reign only
-/// what was done concerns anybody, and what that has led to.
+/// what was done concerns anybody, and what that has led to. Returns whether each other site has to know the same: so it is
+/// of what the sender's own clients have changed.
 ///
 /// # Errors
 /// When the entry is damaged.
-pub fn export(position: u64, entry: &[u8], link: Link, out: &mut Vec<u8>) -> Result<(), CorruptUpdate> {
+pub fn export(position: u64, entry: &[u8], link: Link, out: &mut Vec<u8>) -> Result<bool, CorruptUpdate> {
     let is_current = position > link.reigned_at;
-    let mut items = Items::new(entry);
+    out.reserve(entry.len());
+    let (mut items, mut is_for_all) = (Items::new(entry), true);
     loop {
+        while let Some((rest, update)) = items.next_plain() {
+            is_for_all &= site_of_zxid(update.zxid) == link.from;
+            if is_news(&update, link) {
+                put_item_of_nobody(out, rest);
+            }
+        }
         let before = items.rest();
-        let Some(item) = items.next() else { return Ok(()) };
+        let Some(item) = items.next() else { return Ok(is_for_all) };
+        is_for_all = false;
         let item = item?;
         let bytes = &before[..before.len() - items.rest().len()];
         let ticket = item.origin.filter(|origin| origin.site != 0);
@@ -648,6 +657,8 @@ impl Partition {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::begin_update;
+    use stoa_tree::{Contact, Options, Stamp};
 
     fn samples() -> Vec<SiteItem<'static>> {
         vec![
@@ -718,5 +729,44 @@ mod tests {
         assert_eq!(up, [SiteItem::NotRecalled { path: "/a/b" }, SiteItem::Declined, forwarded].map(name));
         let down: Vec<_> = shipped(&entry, 1, 3);
         assert_eq!(down, [name(SiteItem::Visit { to: 3, session: 8, asked: b"" })]);
+    }
+
+    #[test]
+    fn what_clients_have_changed_is_told_to_all_alike() {
+        let mut entry = Vec::new();
+        let update = |entry: &mut Vec<u8>, origin, count: i64, site: SiteId| {
+            let stamp = Stamp { zxid: count << 11 | i64::from(site), time_ms: 5 };
+            begin_update(entry, origin);
+            let mut tree = Tree::new(Options::default());
+            tree.prepare_create_session(7, 1000, [1; 16], Contact::default(), stamp, entry).unwrap();
+        };
+        for (count, server) in [None, Some(0), Some(9)].into_iter().enumerate() {
+            let origin = server.map(|server| Origin { server, request: 5, site: 0 });
+            update(&mut entry, origin, count as i64 + 1, 2);
+        }
+        let told = |entry: &[u8], to| {
+            let mut out = b"before".to_vec();
+            let link = Link { from: 2, to, hub: 2, reign: 3, reigned_at: 8 };
+            let is_for_all = export(9, entry, link, &mut out).unwrap();
+            (is_for_all, out)
+        };
+        let (is_for_all, out) = told(&entry, 3);
+        // One of server 0 is found the long way round, and then nobody says that it is for all.
+        assert!(!is_for_all);
+        let items: Vec<_> = Items::new(&out[6..]).map(Result::unwrap).collect();
+        let all: Vec<_> = Items::new(&entry).map(|item| item.unwrap().outcome).collect();
+        assert_eq!(items.iter().map(|item| item.outcome).collect::<Vec<_>>(), all);
+        assert!(items.iter().all(|item| item.origin.is_none()));
+        let mut plain = Vec::new();
+        (1..4)
+            .for_each(|count| update(&mut plain, Some(Origin { server: 1, request: 1, site: 0 }), count, 2));
+        assert_eq!(told(&plain, 3), told(&plain, 4));
+        assert!(told(&plain, 3).0);
+        // What a third site has made, or what a request of one has come to, is not for that one.
+        update(&mut plain, None, 4, 3);
+        assert!(!told(&plain, 4).0 && told(&plain, 3).1.len() < told(&plain, 4).1.len());
+        let mut asked = Vec::new();
+        update(&mut asked, Some(Origin { server: 1, request: 1, site: 3 }), 1, 2);
+        assert!(!told(&asked, 4).0);
     }
 }

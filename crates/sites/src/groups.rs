@@ -88,6 +88,11 @@ impl Groups {
         along
     }
 
+    /// Whether nothing is in any group.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
     /// What became of a token at a site: whether it was used there before another one wanted it.
     pub(crate) fn settled(&mut self, path: &str, is_used: bool) {
         let Some(&group) = self.index.get(path) else { return };

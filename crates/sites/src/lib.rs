@@ -20,6 +20,7 @@ mod odds;
 mod paths;
 mod policy;
 mod rules;
+mod settled;
 mod site;
 mod table;
 

@@ -83,6 +83,27 @@ impl Odds {
         }
     }
 
+    /// Whether a site was the last, and comes again as surely as can be put down: then that it does changes nothing.
+    pub(crate) fn is_settled(&self, site: Site) -> bool {
+        self.last() == Some(site) && self.slot(site).is_some_and(|slot| self.is_sure(slot))
+    }
+
+    /// The same of what many things have in common, where it is put down in pairs.
+    pub(crate) fn is_settled_in_pairs(&self, site: Site) -> bool {
+        let is_of_pairs = self.last == NOBODY && self.weights & CROWD == 0;
+        is_of_pairs && self.slot(site).is_some_and(|slot| self.is_sure(slot))
+    }
+
+    /// Whether [`Odds::follow`] of a site by itself changes nothing.
+    fn is_sure(&self, slot: usize) -> bool {
+        let least = u32::from(WEIGHT_MAX) + 1;
+        let is_kept = |(to, odds): (usize, &u16)| {
+            let odds = u32::from(*odds);
+            if to == slot { ONE - odds < least } else { odds < least }
+        };
+        self.weight(slot) == WEIGHT_MAX && self.rows[slot].iter().enumerate().all(is_kept)
+    }
+
     /// Takes in that one site has followed another one, somewhere in what this stands for.
     ///
     /// What many things have in common may be many sites, of which each comes again all the same.

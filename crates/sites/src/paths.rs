@@ -3,8 +3,9 @@
 /// The path of the directory that something lies in; `None` for what lies in the root, and for the root: neither moves
 /// with the root.
 pub(crate) fn above(path: &str) -> Option<&str> {
-    let (directory, _) = path.rsplit_once('/')?;
-    (!directory.is_empty()).then_some(directory)
+    // Names are short: a loop finds the slash faster than what is made for long texts.
+    let slash = path.bytes().rposition(|byte| byte == b'/')?;
+    (slash > 0).then(|| &path[..slash])
 }
 
 /// Whether a path is `top` or leads to something below it.

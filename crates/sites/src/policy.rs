@@ -10,6 +10,7 @@ use crate::groups::Groups;
 use crate::odds::{ONE, Odds};
 use crate::paths::{above, is_at_or_below, is_movable, upward};
 use crate::rules::{Rules, Said};
+use crate::settled::Settled;
 use crate::table::{About, Entry, Table};
 use crate::{Site, Sites};
 
@@ -53,6 +54,7 @@ pub struct Policy {
     sites: Sites,
     rules: Rules,
     table: Table,
+    settled: Settled,
     budget: Budget,
     groups: Groups,
 }
@@ -62,8 +64,8 @@ impl Policy {
     #[must_use]
     pub fn new(settings: Settings, sites: Sites) -> Self {
         let table = Table::new(settings.entries);
-        let (budget, groups) = (Budget::new(), Groups::default());
-        Self { settings, sites, rules: Rules::default(), table, budget, groups }
+        let (settled, budget, groups) = (Settled::new(), Budget::new(), Groups::default());
+        Self { settings, sites, rules: Rules::default(), table, settled, budget, groups }
     }
 
     /// The sites.
@@ -143,7 +145,9 @@ impl Policy {
     /// Takes in that a holder has used a token so many times: what it says with the token's return, or at other times.
     pub fn used(&mut self, path: &str, site: Site, uses: u32) {
         if uses > 0 && self.sites.have(site) && is_movable(path) {
-            upward(path).take(LEVELS + 1).for_each(|top| self.groups.settled(top, true));
+            if !self.groups.is_empty() {
+                upward(path).take(LEVELS + 1).for_each(|top| self.groups.settled(top, true));
+            }
             let key = self.key(path);
             self.report(&key, site, uses);
         }
@@ -193,14 +197,21 @@ impl Policy {
         if times == 0 || self.settings.kind != Kind::Expected {
             return;
         }
-        let entry = self.object(path);
+        let (entry, _) = self.object(path);
         let before = entry.odds.last();
         entry.odds.observe(site, times);
+        if before == Some(site) && self.is_settled(path, site) {
+            return;
+        }
+        let mut is_settled = before == Some(site);
         for directory in upward(path).skip(1).take(LEVELS) {
             // In which order that was with what was done to others in the directory is not known.
-            self.directory(directory).odds.observe_again(site, times);
-            self.pool(directory, before, site, times);
+            let unit = self.directory(directory);
+            is_settled &= unit.odds.is_settled(site);
+            unit.odds.observe_again(site, times);
+            is_settled &= self.pool(directory, before, site, times);
         }
+        self.has_learnt(path, site, is_settled);
     }
 
     /// Puts down that a site uses an object.
@@ -209,10 +220,14 @@ impl Policy {
         if self.settings.kind != Kind::Expected {
             return learnt;
         }
-        let is_new = self.table.find(About::Object, path).is_none();
-        let entry = self.object(path);
+        let (entry, is_new) = self.object(path);
         let before = entry.odds.last();
         entry.odds.observe(site, 1);
+        if before == Some(site) && self.is_settled(path, site) {
+            // Nor does it show anything of children that behave alike.
+            return learnt;
+        }
+        let mut is_settled = before == Some(site);
         for (level, directory) in upward(path).skip(1).take(LEVELS).enumerate() {
             let unit = self.directory(directory);
             let shown = alike(unit.odds.last(), before, site);
@@ -222,19 +237,48 @@ impl Policy {
                 unit.counted = (unit.counted + u16::from(was_whole)).min(STRIKES_MAX);
                 unit.count = 0;
             }
+            is_settled &= unit.odds.is_settled(site);
             unit.odds.observe(site, 1);
-            self.pool(directory, before, site, 1);
+            is_settled &= self.pool(directory, before, site, 1);
         }
-        let pool = above(path).and_then(|directory| self.table.find(About::Pool, directory));
-        learnt.presumed = pool.filter(|_| is_new).map(|entry| entry.odds);
+        self.has_learnt(path, site, is_settled);
+        let pool = above(path).filter(|_| is_new);
+        let pool = pool.and_then(|directory| self.table.find(About::Pool, directory));
+        learnt.presumed = pool.map(|entry| entry.odds);
         learnt
     }
 
-    /// What is known of an object: in the beginning, what is known of others in its directory.
-    fn object(&mut self, path: &str) -> &mut Entry {
-        let pool = above(path).and_then(|directory| self.table.find(About::Pool, directory));
-        let pool = pool.map(|entry| entry.odds).unwrap_or_default();
-        self.table.find_or(About::Object, path, || Entry::new(Odds::seed(&pool), 0))
+    /// Whether it is known that an access of a site to an object that it was the last to use changes nothing of what is
+    /// remembered of directories. A few accesses go by, also where it is so, so that these are not forgotten.
+    fn is_settled(&mut self, path: &str, site: Site) -> bool {
+        let Some(directory) = above(path) else { return true };
+        let hash = self.table.hash(About::Unit, directory);
+        self.settled.is_noted(hash, site, self.table.version())
+    }
+
+    /// Directories have been told of an access, which has changed something of what is remembered of them or not.
+    fn has_learnt(&mut self, path: &str, site: Site, is_settled: bool) {
+        match above(path) {
+            Some(directory) if is_settled => {
+                let hash = self.table.hash(About::Unit, directory);
+                self.settled.note(hash, site, self.table.version());
+            }
+            Some(_) => self.table.changed(),
+            None => {}
+        }
+    }
+
+    /// What is known of an object: in the beginning, what is known of others in its directory. Returns also whether nothing
+    /// was known.
+    fn object(&mut self, path: &str) -> (&mut Entry, bool) {
+        let place = self.table.place(About::Object, path);
+        let is_new = !self.table.touch(place);
+        if is_new {
+            let pool = above(path).and_then(|directory| self.table.find(About::Pool, directory));
+            let pool = pool.map(|entry| entry.odds).unwrap_or_default();
+            self.table.put(place, Entry::new(Odds::seed(&pool), 0));
+        }
+        (self.table.first(place), is_new)
     }
 
     /// What is known of a directory as a whole.
@@ -242,13 +286,15 @@ impl Policy {
         self.table.find_or(About::Unit, path, || Entry::new(Odds::default(), ALIKE_FIRST as u16))
     }
 
-    /// Puts down what has happened to something in a directory.
-    fn pool(&mut self, directory: &str, before: Option<Site>, site: Site, times: u32) {
+    /// Puts down what has happened to something in a directory. Returns whether that was as sure as can be.
+    fn pool(&mut self, directory: &str, before: Option<Site>, site: Site, times: u32) -> bool {
         let pool = self.table.find_or(About::Pool, directory, Entry::default);
+        let is_settled = pool.odds.is_settled_in_pairs(site);
         match before {
             Some(before) => pool.odds.observe_pair(before, site, times),
             None => pool.odds.observe_pair(site, site, times - 1),
         }
+        is_settled
     }
 
     fn to_hub(&self, holder: Site) -> Next {
@@ -286,12 +332,12 @@ impl Policy {
     /// Where the next access is expected to cost least.
     fn expected(&mut self, key: &str, access: &Access<'_>, learnt: &Learnt, is_single: bool) -> Decision {
         let Access { path, site, holder, at_ms, .. } = *access;
-        let Some(odds) = self.table.find(About::Object, key).map(|entry| entry.odds) else {
-            return Decision::of(path, Next::Stay);
-        };
         if site == holder {
             return Decision::of(path, Next::Stay);
         }
+        let Some(odds) = self.table.find(About::Object, key).map(|entry| entry.odds) else {
+            return Decision::of(path, Next::Stay);
+        };
         let harmed = learnt.presumed.as_ref().unwrap_or(&odds);
         // Who comes back to the directory gets it, even if not each child is used twice.
         let unit = if is_single { self.unit(path, site, at_ms) } else { None };

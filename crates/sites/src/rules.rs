@@ -29,6 +29,8 @@ use crate::paths::{is_at_or_below, is_movable, upward};
 pub(crate) const LINES_MAX: usize = 1000;
 /// Most subtrees that move together by one line.
 const TOGETHER_MAX: usize = 100;
+/// Up to so many lines are looked through one by one.
+const FEW: usize = 8;
 /// So many bad lines are named, and so much of each.
 const NAMED_MAX: usize = 5;
 const NAMED_CHARS: usize = 80;
@@ -188,13 +190,21 @@ impl Rules {
 
     /// What is said of a place, itself or something that it lies in.
     pub(crate) fn said<'a>(&self, path: &'a str) -> Option<Said<'a>> {
-        if self.pins.is_empty() && self.stays.is_empty() {
-            return None;
+        if self.pins.len() + self.stays.len() <= FEW {
+            return self.said_by_few(path);
         }
         upward(path).find_map(|top| {
             let pinned = self.pins.get(top).map(|site| Said::Pinned(top, *site));
             pinned.or_else(|| self.stays.contains(top).then_some(Said::Stays))
         })
+    }
+
+    /// The same where there is little to look through, which is done faster than going up the path.
+    fn said_by_few<'a>(&self, path: &'a str) -> Option<Said<'a>> {
+        let pinned = self.pins.iter().map(|(top, site)| (top, Some(*site)));
+        let all = pinned.chain(self.stays.iter().map(|top| (top, None)));
+        let (top, at) = all.filter(|(top, _)| is_at_or_below(path, top)).max_by_key(|(top, _)| top.len())?;
+        Some(at.map_or(Said::Stays, |site| Said::Pinned(&path[..top.len()], site)))
     }
 
     /// The subtrees that one which a place is in moves together with, and which of them that is.

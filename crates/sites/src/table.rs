@@ -29,7 +29,7 @@ pub(crate) enum About {
 /// What is remembered of something.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Entry {
-    /// Half of the hash; 0 is an entry of nothing.
+    /// Half of the hash, and what it is about; 0 is an entry of nothing.
     tag: u32,
     pub(crate) odds: Odds,
     /// Of an object how often its token has moved in a second, or how many requests came in a row from one site; of a
@@ -45,11 +45,23 @@ impl Entry {
     }
 }
 
+/// The bit of a tag that each has which is one, and the bit of those of directories.
+const SOME: u32 = 1;
+const OF_DIRECTORY: u32 = 2;
+
+/// Where something is kept, if it is: the set, and the tag in it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    set: usize,
+    tag: u32,
+}
+
 /// All of it.
 #[derive(Debug)]
 pub(crate) struct Table {
     entries: Box<[Entry]>,
     hash: FixedState,
+    version: u64,
 }
 
 impl Table {
@@ -57,33 +69,69 @@ impl Table {
     pub(crate) fn new(entries: usize) -> Self {
         let entries = entries.clamp(WAYS, 1 << 24).next_power_of_two();
         let entries = vec![Entry::default(); entries].into_boxed_slice();
-        Self { entries, hash: FixedState::with_seed(SEED) }
+        Self { entries, hash: FixedState::with_seed(SEED), version: 0 }
+    }
+
+    /// Another one whenever what is remembered of directories is something else, and sometimes when it is not.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// What is remembered of a directory is something else.
+    pub(crate) fn changed(&mut self) {
+        self.version += 1;
     }
 
     /// What is remembered, if anything.
     pub(crate) fn find(&self, about: About, path: &str) -> Option<&Entry> {
-        let (set, tag) = self.place(about, path);
+        let Place { set, tag } = self.place(about, path);
         self.entries[set..set + WAYS].iter().find(|entry| entry.tag == tag)
     }
 
     /// What is remembered. If that is nothing, `make` says what is to be, and what was used longest ago is forgotten.
     pub(crate) fn find_or(&mut self, about: About, path: &str, make: impl FnOnce() -> Entry) -> &mut Entry {
-        let (set, tag) = self.place(about, path);
-        let set = &mut self.entries[set..set + WAYS];
-        let at = set.iter().position(|entry| entry.tag == tag).unwrap_or(WAYS - 1);
-        set[..=at].rotate_right(1);
-        if set[0].tag != tag {
-            set[0] = Entry { tag, ..make() };
+        let place = self.place(about, path);
+        if !self.touch(place) {
+            self.put(place, make());
         }
-        &mut set[0]
+        self.first(place)
     }
 
-    /// Where a set begins, and the tag of the entry.
-    fn place(&self, about: About, path: &str) -> (usize, u32) {
-        let hash = self.hash.hash_one((about as u8, path));
+    /// Has what is kept at a place be the first of its set, if it is kept. Returns whether it is.
+    pub(crate) fn touch(&mut self, place: Place) -> bool {
+        let set = &mut self.entries[place.set..place.set + WAYS];
+        let Some(at) = set.iter().position(|entry| entry.tag == place.tag) else { return false };
+        if at > 0 {
+            set[..=at].rotate_right(1);
+        }
+        true
+    }
+
+    /// Keeps something that is not kept, as the first of its set.
+    pub(crate) fn put(&mut self, place: Place, entry: Entry) {
+        let set = &mut self.entries[place.set..place.set + WAYS];
+        set.rotate_right(1);
+        let last = core::mem::replace(&mut set[0], Entry { tag: place.tag, ..entry });
+        self.version += u64::from(last.tag & OF_DIRECTORY != 0);
+    }
+
+    /// What was touched or put last at a place.
+    pub(crate) fn first(&mut self, place: Place) -> &mut Entry {
+        &mut self.entries[place.set]
+    }
+
+    /// Where something is kept.
+    pub(crate) fn place(&self, about: About, path: &str) -> Place {
+        let hash = self.hash(about, path);
         let sets = self.entries.len() / WAYS;
         let set = hash as u32 as usize & (sets - 1);
-        (set * WAYS, ((hash >> 32) as u32).max(1))
+        let of = if about == About::Object { SOME } else { SOME | OF_DIRECTORY };
+        Place { set: set * WAYS, tag: (hash >> 32) as u32 & !(SOME | OF_DIRECTORY) | of }
+    }
+
+    /// What it is known by.
+    pub(crate) fn hash(&self, about: About, path: &str) -> u64 {
+        self.hash.hash_one((about as u8, path))
     }
 }
 

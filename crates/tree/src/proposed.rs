@@ -285,6 +285,12 @@ impl Overlay {
         })
     }
 
+    /// Whether any outstanding update makes an ephemeral, or touches one.
+    #[inline]
+    pub(crate) fn touches_ephemerals(&self) -> bool {
+        !self.owned.is_empty()
+    }
+
     /// Whether outstanding updates may touch a path with this hash.
     pub(crate) fn may_touch(&self, hash: u32) -> bool {
         let has_it = |slot: &u32| self.entries[*slot as usize].hash == hash;

@@ -15,6 +15,7 @@ use crate::Stamp;
 use crate::encoding::{CreateOp, DataLen, Decoder, OpAcl, Reason, put_len, put_nullable, put_path};
 use crate::partitions::PartitionOp;
 use crate::prepare::parent_of;
+use crate::reserved::CONFIG_PATH;
 use crate::session::Contact;
 use crate::sites::SiteOp;
 use alloc::string::String;
@@ -257,19 +258,39 @@ impl<'a> Update<'a> {
         debug_assert!(read.is_ok(), "it was prepared here");
     }
 
-    /// Whether it is for the site alone that has prepared it.
+    /// Whether it is for the site alone that has prepared it. Each update is asked once for every other site, so what is
+    /// asked mostly is answered by its first bytes.
     #[must_use]
     pub fn is_of_one_site(&self) -> bool {
-        let mut is_of_one = false;
-        let read = self.for_each_op(|op| {
-            is_of_one |= op.is_of_one_site();
-            Ok(())
-        });
-        is_of_one || read.is_err()
+        match self.body {
+            [CREATE | DELETE | SET_ACL | CHECK | CREATE_SESSION | OPEN_SESSION | CLOSE_SESSION, ..] => false,
+            [SET_DATA, path @ ..] => {
+                Decoder::new(path).bytes().is_ok_and(|path| path == CONFIG_PATH.as_bytes())
+            }
+            _ => {
+                let mut is_of_one = false;
+                let read = self.for_each_op(|op| {
+                    is_of_one |= op.is_of_one_site();
+                    Ok(())
+                });
+                is_of_one || read.is_err()
+            }
+        }
+    }
+
+    /// Whether it may be one that gives a token to somebody, or returns a read token. Every update is asked, and hardly any
+    /// is.
+    #[must_use]
+    #[inline]
+    pub fn may_move_tokens(&self) -> bool {
+        SiteOp::may_move_tokens(self.body.first().copied())
     }
 
     /// Calls `each` with each znode whose token it gives to somebody, or whose read token it returns.
     pub fn for_each_token(&self, mut each: impl FnMut(&str)) {
+        if !self.may_move_tokens() {
+            return;
+        }
         let read = self.for_each_op(|op| {
             if let Op::Site(SiteOp::Token { path, .. } | SiteOp::ReturnRead { path, .. }) = op {
                 each(path);

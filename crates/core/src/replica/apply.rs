@@ -31,11 +31,13 @@ impl Replica {
     /// Returns how many items it had.
     pub(crate) fn apply_entry(&mut self, entry: &Entry) -> usize {
         self.applied.applying = entry.position;
-        let (mut step, mut items) = (0, 0);
+        let (mut step, mut items, mut is_plain) = (0, 0, true);
+        let made_before = self.applied.partition.tree().last_prepared_zxid();
         if entry.kind == EntryKind::Payload {
             for item in Items::new(&entry.payload) {
                 items += 1;
                 let item = item.expect("an entry that a leader made can be read");
+                is_plain &= !matches!(item.outcome, Outcome::Site(_));
                 match item.outcome {
                     Outcome::Step(seen) => {
                         seen.merge_into(&mut self.applied.stamp)
@@ -50,7 +52,7 @@ impl Replica {
                     _ => self.apply_item(&item),
                 }
             }
-            self.keep_for_sites(entry.position, &entry.payload);
+            self.keep_for_sites(entry.position, &entry.payload, is_plain.then_some(made_before));
         }
         self.entry_is_applied(entry);
         items

@@ -70,6 +70,9 @@ impl Replica {
     pub(super) fn accessed_here(&mut self, request: &Request<'_>) {
         if let Some(own) = self.applied.partition.tree().own_site() {
             self.sites.counts.writes_local += 1;
+            if !self.sites.policy.is_there() {
+                return;
+            }
             self.accessed(&Needs { request: Some(request), tokens: &BTreeSet::new() }, own, None);
         }
     }
@@ -101,7 +104,9 @@ impl Replica {
         }
         let plan = ticket.and_then(|ticket| self.sites.policy.take_plan(ticket)).unwrap_or_default();
         let tree = self.applied.partition.tree();
-        needs.for_each(tree, &mut |path| self.sites.policy.is_written(path, false));
+        if self.sites.policy.has_reads() {
+            needs.for_each(tree, &mut |path| self.sites.policy.is_written(path, false));
+        }
         let (Some(own), Some(policy)) = (tree.own_site(), self.sites.policy.get()) else { return };
         let (at_ms, mut moves) = (self.now.mono_us / 1000, plan.moves);
         needs.for_each(tree, &mut |path| {

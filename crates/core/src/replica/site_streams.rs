@@ -4,12 +4,31 @@ use crate::backlog::BacklogWanted;
 use crate::lacks::Lacks;
 use crate::replica::Replica;
 use crate::second_site::Shared;
-use crate::sites::{BATCH_BYTES, InFlight, KEPT_LEAST_BYTES, Outgoing, SiteMessage};
+use crate::sites::{BATCH_BYTES, BatchWriter, InFlight, KEPT_LEAST_BYTES, Outgoing, SiteMessage};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_partition::{Items, Link, Now, SiteItem, export};
 use stoa_timeline::{BadMessage, Lead};
 use stoa_tree::SiteId;
+
+/// A message with entries of this site's log, for one site or for several.
+struct Batch {
+    message: Bytes,
+    /// What it says, without the bytes of its entries.
+    flight: InFlight,
+    /// Behind this position nothing was looked at before it was made.
+    passed: u64,
+    /// Whether it says to each site what there is to be said behind that.
+    is_for_all: bool,
+}
+
+impl Batch {
+    /// Whether it is what a site is to be told next.
+    fn is_for(&self, outgoing: &Outgoing) -> bool {
+        let is_next = (outgoing.sent, outgoing.passed) == (self.flight.since, self.passed);
+        self.is_for_all && is_next && !outgoing.is_lacking()
+    }
+}
 
 /// The next message to a site, of entries that follow on what it was told; `None` if none of them concerns it, and it
 /// need not know how far that has come: mostly it is told with the next that does. Entries come with the time at which
@@ -18,34 +37,32 @@ fn next_batch<'a>(
     outgoing: &mut Outgoing,
     link: Link,
     entries: impl Iterator<Item = (u64, &'a Bytes, Option<u64>)>,
-) -> Option<SiteMessage> {
-    let (since, mut bytes, mut shipped) = (outgoing.sent, 0, Vec::new());
-    let (mut has_to_know, mut since_us) = (false, None);
+) -> Option<Batch> {
+    let (since, passed) = (outgoing.sent, outgoing.passed);
+    let mut batch = BatchWriter::new();
+    let (mut has_to_know, mut since_us, mut is_for_all) = (false, None, !outgoing.is_lacking());
     for (position, entry, applied_us) in entries {
-        let mut items = Vec::new();
-        export(position, entry, link, &mut items).expect("it was applied here");
+        let items = batch.begin(position);
+        is_for_all &= export(position, entry, link, items).expect("it was applied here");
         has_to_know |= outgoing.pass(position, entry.len());
-        if !outgoing.wants(position, entry, &items) {
-            items.clear();
-        }
+        let is_wanted = outgoing.wants(position, entry, batch.items());
         if outgoing.is_torn(false) {
             return None;
         }
-        if !items.is_empty() {
-            bytes += items.len();
+        if batch.end(is_wanted) {
             since_us = since_us.or(applied_us);
-            shipped.push((position, items.into()));
         }
-        if bytes >= BATCH_BYTES {
+        if batch.bytes() >= BATCH_BYTES {
             break;
         }
     }
-    if shipped.is_empty() && !has_to_know {
+    if batch.is_empty() && !has_to_know {
         return None;
     }
     let upto = outgoing.passed;
-    outgoing.sent(InFlight { since, upto, bytes, entries: shipped.len() as u64, since_us });
-    Some(SiteMessage::Batch { since, upto, entries: shipped })
+    let flight = InFlight { since, upto, bytes: batch.bytes(), entries: batch.entries(), since_us };
+    outgoing.sent(flight);
+    Some(Batch { message: batch.finish(since, upto), flight, passed, is_for_all })
 }
 
 impl Replica {
@@ -144,14 +161,22 @@ impl Replica {
         // What stands before this became a site concerns nobody.
         let begun = tree.streams().begun().saturating_sub(1);
         let (gone, last) = (self.sites.kept.gone(), self.sites.kept.last());
+        // What sites are told is mostly the same, and then made once.
+        let mut made: Vec<Batch> = Vec::new();
         for (site, outgoing) in self.sites.outgoing.iter_mut().filter(|(_, outgoing)| outgoing.is_open) {
             outgoing.pass(outgoing.passed.max(begun), 0);
             let link = Link { from: own, to: *site, hub, reign, reigned_at };
             while outgoing.has_room() && (gone..last).contains(&outgoing.passed) {
+                if let Some(batch) = made.iter().find(|made| made.is_for(outgoing)) {
+                    outgoing.sent(batch.flight);
+                    self.sites.outbox.push_back((*site, batch.message.clone()));
+                    continue;
+                }
                 let entries = self.sites.kept.behind(outgoing.passed);
                 let entries = entries.map(|kept| (kept.position, &kept.entry, Some(kept.since_us)));
                 let Some(batch) = next_batch(outgoing, link, entries) else { break };
-                self.sites.outbox.push_back((*site, batch.encode()));
+                self.sites.outbox.push_back((*site, batch.message.clone()));
+                made.push(batch);
             }
             let is_all = outgoing.passed >= last;
             if outgoing.is_torn(is_all) {
@@ -206,7 +231,7 @@ impl Replica {
         let behind = |passed: u64| entries.partition_point(|(at, _)| *at <= passed);
         let behind = |passed: u64| entries[behind(passed)..].iter().map(|(at, entry)| (*at, entry, None));
         while let Some(batch) = next_batch(outgoing, link, behind(outgoing.passed)) {
-            self.sites.outbox.push_back((site, batch.encode()));
+            self.sites.outbox.push_back((site, batch.message));
         }
         if outgoing.is_torn(false) {
             outgoing.is_open = false;

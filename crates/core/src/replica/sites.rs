@@ -8,7 +8,7 @@
 
 use crate::replica::Replica;
 use crate::replica::site_policy::{Needs, only_waits, request_of};
-use crate::sites::{Broker, KEPT_LEAST_BYTES, Outgoing, ProposedReigns, SiteLinks};
+use crate::sites::{Broker, KEPT_LEAST_BYTES, Made, Outgoing, ProposedReigns, SiteLinks};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -52,6 +52,15 @@ fn visited_at_once(only_waits: bool, lacked: &LackedTokens, asks: SiteId) -> Opt
     }
     let is_there = |path: &String| missing.iter().any(|(known, holder)| known == path && *holder == asks);
     (!missing.is_empty() && needed.iter().all(is_there)).then_some(asks)
+}
+
+/// Whether an item may say something of streams or tokens. What a client of this site has changed does not, nor what another
+/// site has by itself.
+fn may_concern_streams(item: &Item<'_>) -> bool {
+    match &item.outcome {
+        Outcome::Update(update) => ticket_of(item.origin).is_some() || update.may_move_tokens(),
+        _ => true,
+    }
 }
 
 impl Replica {
@@ -222,13 +231,19 @@ impl Replica {
 
     // ---- what was applied ----
 
-    /// An entry is committed that other sites may have to know.
-    pub(super) fn keep_for_sites(&mut self, position: u64, entry: &Bytes) {
+    /// An entry is applied that other sites may have to know. If it says nothing of streams, `made_before` is the last update
+    /// that this site had made before.
+    pub(super) fn keep_for_sites(&mut self, position: u64, entry: &Bytes, made_before: Option<i64>) {
         if self.applied.partition.tree().own_site().is_some() {
             if self.applied.partition.tree_mut().note_position(position) {
                 self.sites.kept.begin(position - 1);
             }
-            self.sites.kept.push(position, entry.clone(), self.now.mono_us);
+            let last = self.applied.partition.tree().last_prepared_zxid();
+            let made = made_before.map_or(Made::Unknown, |before| match last {
+                zxid if zxid > before => Made::UpTo(zxid),
+                _ => Made::Nothing,
+            });
+            self.sites.kept.push(position, entry.clone(), made, self.now.mono_us);
             self.sites.kept.trim(0, KEPT_LEAST_BYTES, self.kept_bytes());
         }
     }
@@ -297,7 +312,8 @@ impl Replica {
 
     /// Notes what an item says of the streams, and what follows from it for whoever leads.
     pub(super) fn note_site_item(&mut self, item: &Item<'_>, own: Option<ConnectionId>) {
-        let Some(site) = self.applied.partition.tree().own_site() else { return };
+        let site = self.applied.partition.tree().own_site().filter(|_| may_concern_streams(item));
+        let Some(site) = site else { return };
         let is_new = match item.outcome {
             Outcome::Site(SiteItem::Forwarded { number, .. }) => {
                 let streams = self.applied.partition.tree().streams();
@@ -438,6 +454,12 @@ impl Replica {
         if tree.own_site().is_none() {
             return Destination::Here;
         }
+        let (is_hub, is_between) = (tree.own_site() == tree.hub(), self.is_between_reigns());
+        // Which tokens a program needs shows when it is carried out.
+        let holds = tree.holds_tokens(request) || self.applied.partition.is_taken(session, request);
+        if holds && !is_between && self.sites.leaving.is_empty() && tree.streams().is_empty() {
+            return Destination::Here;
+        }
         // What its session has asked before, and has no outcome: whether each is to be done here, later.
         let leaving = self.sites.leaving.get(&session).into_iter().flatten().copied();
         let waiting = tree.streams().of_session(session).map(|waiting| waiting.by == CarriedOut::Here);
@@ -446,9 +468,6 @@ impl Replica {
             (waits, has_later) = (true, has_later || here);
         }
         // It must not overtake them: what is done here follows them here, what goes to the hub there.
-        let (is_hub, is_between) = (tree.own_site() == tree.hub(), self.is_between_reigns());
-        // Which tokens a program needs shows when it is carried out.
-        let holds = self.applied.partition.is_taken(session, request) || tree.holds_tokens(request);
         match holds {
             false if is_between => Destination::HereLater,
             true if is_between && is_hub => Destination::HereLater,

@@ -189,3 +189,41 @@ fn anything_may_be_asked_and_the_same_is_decided_each_time() {
     };
     assert_eq!(run(), run());
 }
+
+/// What is passed over because it changes nothing does change nothing: one policy looks everything up each time.
+#[test]
+fn what_is_known_of_directories_is_the_same_with_notes_and_without() {
+    let mut noted = policy(Settings::default());
+    let mut careful = policy(Settings::default());
+    let (mut random, mut passed) = (7_u64, 0);
+    for step in 0..40_000_u64 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let number = (random >> 33) as usize;
+        let directory = number % 3;
+        let path = format!("/top/{directory}/{}", number / 3 % 5);
+        // For long only one site comes, another one each time; then all do.
+        let is_quiet = step / 2000 % 4 != 3;
+        let site = if is_quiet { step as usize / 8000 % 3 } else { number / 64 % 3 };
+        let (site, holder) = (Site(site as u8), Site((number / 256 % 3) as u8));
+        let before = noted.settled.passed();
+        careful.table.changed();
+        if (number / 1024).is_multiple_of(4) {
+            noted.used(&path, site, 1);
+            careful.used(&path, site, 1);
+        } else {
+            let access = Access { path: &path, site, holder, holder_uses: 0, at_ms: step };
+            assert_eq!(noted.decide(&access), careful.decide(&access), "step {step}");
+        }
+        passed += noted.settled.passed() - before;
+        assert_eq!(noted.usage(&path), careful.usage(&path), "step {step}");
+    }
+    assert!(passed > 1000, "{passed} accesses were passed over");
+    assert_eq!(careful.settled.passed(), 0);
+    for path in ["/top", "/top/0", "/top/1", "/top/2"] {
+        for about in [About::Unit, About::Pool] {
+            let known =
+                |policy: &Policy| policy.table.find(about, path).map(|it| (it.odds, it.count, it.counted));
+            assert_eq!(known(&noted), known(&careful), "{path}");
+        }
+    }
+}

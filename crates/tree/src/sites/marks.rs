@@ -46,25 +46,50 @@ impl Tree {
     #[must_use]
     pub fn holder_to_be(&self, path: &str) -> Option<SiteId> {
         self.own_site()?;
-        if let Some(state) = self.project(path, self.hasher.path(path))
+        let hash = self.hasher.path(path);
+        if let Some(holder) = self.holder_of_settled(path, hash) {
+            debug_assert_eq!(
+                holder,
+                self.holder_looked_for(path, hash),
+                "one lookup finds what all of them do"
+            );
+            return Some(holder);
+        }
+        Some(self.holder_looked_for(path, hash))
+    }
+
+    /// The same in the usual case, with a single lookup: there is a znode that is no ephemeral, and nothing proposed gives
+    /// tokens away or is about ephemerals. `None` says nothing.
+    #[inline]
+    fn holder_of_settled(&self, path: &str, hash: u32) -> Option<SiteId> {
+        if !self.overlay.tokens.is_empty() || self.overlay.touches_ephemerals() {
+            return None;
+        }
+        let id = self.find_hashed(path, hash).filter(|id| !self.nodes[*id].is_ephemeral())?;
+        Some(self.marked_above(id).0)
+    }
+
+    /// The same in all cases.
+    fn holder_looked_for(&self, path: &str, hash: u32) -> SiteId {
+        if let Some(state) = self.project(path, hash)
             && let ZnodeKind::Ephemeral { session } = state.kind
         {
-            return Some(self.home_to_be(session));
+            return self.home_to_be(session);
         }
         let (at, id) = self.find_levels(path).last().unwrap_or(("/", ROOT_ID));
         let (applied, marked) = self.marked_above(id);
         if self.overlay.tokens.is_empty() {
-            return Some(applied);
+            return applied;
         }
         let marked_len = self.level_len(at, id, marked);
         let mut above = path;
         loop {
             if let Some(site) = self.overlay.tokens.mark(above) {
-                return Some(site);
+                return site;
             }
             match path::split(above) {
                 Some((parent, _)) if parent.len() >= marked_len => above = parent,
-                _ => return Some(applied),
+                _ => return applied,
             }
         }
     }

@@ -105,6 +105,12 @@ impl<'a> SiteOp<'a> {
         }
     }
 
+    /// Whether an update may give a token to somebody, or return a read token, that begins with this tag: tokens move by
+    /// themselves, and never with something else in a multi.
+    pub(crate) fn may_move_tokens(tag: Option<u8>) -> bool {
+        matches!(tag, Some(TOKEN | RETURN_READ))
+    }
+
     /// Reads one whose tag has been read; `None` if it is no tag of these.
     pub(crate) fn decode(tag: u8, decoder: &mut Decoder<'a>) -> Option<Result<Self, Reason>> {
         match tag {
