@@ -31,6 +31,7 @@ WANTED_BY_DEFAULT = [
     ("ratio", "50% writes", "california", "local writes", 0.98),
     ("ratio", "100% writes", "california", "local writes", 0.98),
     *(("disjoint", "cold", site, "zko", 5) for site in AWAY),
+    *(("disjoint", "a directory each, cold", site, "zko", 20) for site in AWAY),
     *(("disjoint", "hot", site, "stoa-alone", 0.95) for site in AWAY),
     *(
         ("overlap", f"{percent}% shared", site, "zko", 5 if percent == 10 else 0.95)
@@ -237,7 +238,7 @@ class Results:
         return [(ms, 100 * (at + 1) / len(times)) for at, ms in enumerate(times)]
 
     def disjoint(self):
-        said = "Clients in California and in Frankfurt, half of their requests writes, each with records of its own. Cold: all records were just written in Virginia. Hot: the same requests once more; hot again: a third time."
+        said = "Clients in California and in Frankfurt, half of their requests writes, each with records of its own, which lie side by side in one directory, or in a directory each. Cold: all records were just written in Virginia. Hot: the same requests once more; hot again: a third time."
         self.section("disjoint", "Two sites, each with its own records (Figure 5)", said, *self.tables("disjoint"))
 
     def overlap(self):
