@@ -111,7 +111,7 @@ def uri(port):
 
 def java(main, *arguments, memory=()):
     """A command line with BookKeeper's jars."""
-    options = [*memory, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+    options = [*memory, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
     return ["java", *options, "-cp", f"{JARS / 'classes'}:{JARS / '*'}", main, *arguments]
 
 
