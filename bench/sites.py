@@ -56,7 +56,7 @@ class Size:
         self.cpu = 0.5 if quick else 5
         self.lag = 1 if quick else 10
         # Kinds with tokens have so much time for loads with writes, at most: until all is done, but where sites share.
-        self.tokens = {"ratio": 150, "disjoint": 120, "overlap": 90}
+        self.tokens = {"ratio": 150, "disjoint": 120, "overlap": 90, "files": 240}
         self.tokens = dict.fromkeys(self.tokens, 2) if quick else self.tokens
         # What is varied.
         self.writes, self.overlaps, self.overlaps_files = WRITES, OVERLAPS, OVERLAPS_FILES
@@ -235,7 +235,7 @@ class Run(measure.Samples):
         for law, spread in [("Zipf", zipf), ("hotspot", ["--hotspot", HOTSPOT])]:
             for overlap in size.overlaps_files:
                 options = [*update, *spread, "--overlap", overlap]
-                yield Load("files", f"{law}, {overlap}% shared", AWAY, size.files, options)
+                yield Load("files", f"{law}, {overlap}% shared", AWAY, size.files, options, learns=True)
         sessions, pipeline = FULL
         many = ["--writes", 100, *zipf, "--sessions", sessions, "--pipeline", pipeline]
         yield Load("cpu", "many writes", west, size.cpu, many, False)
