@@ -48,6 +48,7 @@ def write(run, kinds, stem, machine, commands):
     shown = "\n".join(f"- `{name}`: {kinds[name].title}" for name in run.kinds)
     trips = ", ".join(f"{one.capitalize()} to {other.capitalize()} {ms} ms" for (one, other), ms in ROUND_TRIP_MS.items())
     besides = f" Beside it on the machine: {machine['besides']}." if "besides" in machine else ""
+    besides += f" The bookies' folders are in {run.folders}." if run.folders else ""
     path = stem.with_name(f"{stem.name}-entries.svg")
     report.plot_lines(path, "A log written by turns", "length of a turn, s", "entries a second", results.series())
     whole = f"""# A log that sites write by turns, {date}

@@ -75,9 +75,12 @@ class Size:
 class Bookie(Server):
     """A server of BookKeeper, with its journal and its ledgers in a folder of its own."""
 
-    def __init__(self, metadata_port):
+    def __init__(self, metadata_port, folders=None):
         super().__init__("bookie", None)
         self.metadata_port = metadata_port
+        if folders:
+            self.folder.rmdir()
+            self.folder = pathlib.Path(tempfile.mkdtemp(prefix="bench-bookie-", dir=folders))
 
     def command(self):
         config = self.folder / "bk.conf"
@@ -137,7 +140,7 @@ def turns_of(ms, seconds):
 class Run(measure.Samples):
     def __init__(self, args):
         super().__init__()
-        self.kinds, self.size, self.quick = args.kinds, Size(args.quick), args.quick
+        self.kinds, self.size, self.quick, self.folders = args.kinds, Size(args.quick), args.quick, args.folders
         if args.alternations:
             self.size.turns = args.alternations
         # By kind: what the writers said of each of their turns, for each time that they ran.
@@ -165,7 +168,7 @@ class Run(measure.Samples):
         with contextlib.ExitStack() as stack:
             run_java("Writers", "format", uri(service.at(HUB).port))
             time.sleep(SPREAD_SECONDS)
-            bookies = {site: [Bookie(service.at(site).port) for _ in range(BOOKIES)] for site in AWAY}
+            bookies = {site: [Bookie(service.at(site).port, self.folders) for _ in range(BOOKIES)] for site in AWAY}
             for bookie in [each for site in AWAY for each in bookies[site]]:
                 stack.callback(bookie.__exit__)
                 bookie.launch()
@@ -200,6 +203,7 @@ def arguments():
     parser = measure.arguments(__doc__.splitlines()[0])
     names = list(LOG_KINDS)
     parser.add_argument("--kinds", type=measure.some_of(names), default=names, help=",".join(names))
+    parser.add_argument("--folders", type=pathlib.Path, help="where bookies have their folders, such as /dev/shm; on the disk if nothing is said")
     parser.add_argument("--note", default="", help="what else runs on the machine, for the record")
     return parser.parse_args()
 

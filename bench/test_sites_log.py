@@ -23,7 +23,7 @@ def rounds(count, ms=400, **more):
 
 def run(made):
     """A run in which the kinds have written so many entries in each turn of 400 ms."""
-    args = argparse.Namespace(kinds=list(made), quick=False, alternations=1)
+    args = argparse.Namespace(kinds=list(made), quick=False, alternations=1, folders=None)
     run = sites_log.Run(args)
     run.size.lengths_ms = [400]
     for kind, entries in made.items():

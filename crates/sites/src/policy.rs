@@ -193,6 +193,7 @@ impl Policy {
         if times == 0 || self.settings.kind != Kind::Expected {
             return;
         }
+        self.used_in_group(path, site, times);
         let entry = self.object(path);
         let before = entry.odds.last();
         entry.odds.observe(site, times);
@@ -209,6 +210,7 @@ impl Policy {
         if self.settings.kind != Kind::Expected {
             return learnt;
         }
+        self.used_in_group(path, site, 1);
         let is_new = self.table.find(About::Object, path).is_none();
         let entry = self.object(path);
         let before = entry.odds.last();
@@ -228,6 +230,13 @@ impl Policy {
         let pool = above(path).and_then(|directory| self.table.find(About::Pool, directory));
         learnt.presumed = pool.filter(|_| is_new).map(|entry| entry.odds);
         learnt
+    }
+
+    /// Puts down that something is used in the group that it is in, or a directory above it.
+    fn used_in_group(&mut self, path: &str, site: Site, times: u32) {
+        if let Some(top) = upward(path).take(LEVELS + 1).find(|top| self.groups.odds(top).is_some()) {
+            self.groups.used(top, site, times);
+        }
     }
 
     /// What is known of an object: in the beginning, what is known of others in its directory.
@@ -295,7 +304,14 @@ impl Policy {
         let harmed = learnt.presumed.as_ref().unwrap_or(&odds);
         // Who comes back to the directory gets it, even if not each child is used twice.
         let unit = if is_single { self.unit(path, site, at_ms) } else { None };
+        let top = unit.unwrap_or(path);
+        // The same for who comes back to what is used together, even if not each part is used twice.
+        let comes_again = is_single && self.settings.has_groups && {
+            self.groups.came(top, site, at_ms);
+            self.comes_again(top, site, at_ms)
+        };
         if unit.is_none()
+            && !comes_again
             && !(self.gains(&odds, site, site) > 0 && self.is_bearable(harmed, site, site, at_ms))
         {
             let stays = holder == self.sites.hub()
@@ -315,8 +331,8 @@ impl Policy {
         let unit = if is_single { self.unit(path, site, at_ms) } else { None };
         let subtree = unit.unwrap_or(path);
         let mut decision = Decision { next: Next::Site(site), subtree: subtree.len(), along: Vec::new() };
-        if is_single && self.settings.has_groups {
-            let mut along = self.groups.moved(subtree, site, at_ms);
+        if comes_again {
+            let mut along = self.groups.along(top);
             let may_move = |other: &String| {
                 !is_at_or_below(other, subtree)
                     && !is_at_or_below(subtree, other)
@@ -368,6 +384,13 @@ impl Policy {
             }
         }
         found
+    }
+
+    /// Whether a site is expected to be next in the group of a subtree, and all others can pay for that.
+    fn comes_again(&self, top: &str, site: Site, now_ms: u64) -> bool {
+        self.groups.odds(top).is_some_and(|odds| {
+            self.gains(&odds, site, site) > 0 && self.is_bearable(&odds, site, site, now_ms)
+        })
     }
 
     /// Whether a token may be given away once more in this second; counts it.

@@ -175,7 +175,8 @@ fn what_takes_turns_moves_as_one() {
     for (objects, layout, paper_ms, alone_ms, own_ms) in [
         (3, Layout::Together, 57.0, 69.0, 12.8),
         (6, Layout::Together, 69.0, 70.0, 12.8),
-        (3, Layout::Apart, 57.0, 69.0, 29.0),
+        (3, Layout::Apart, 57.0, 69.0, 12.8),
+        (6, Layout::Apart, 69.0, 46.0, 12.8),
     ] {
         let turns = Accesses::turns(&[c, c, c, FRANKFURT], 6, objects, layout, WRITES).unwrap();
         let single = Settings { has_units: false, has_groups: false, ..Settings::default() };
