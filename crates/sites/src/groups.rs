@@ -66,7 +66,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// A site comes to a subtree whose token it does not have.
+    /// A site comes to something whose token it does not have.
     pub(crate) fn came(&mut self, path: &str, site: Site, now_ms: u64) {
         if path.len() > PATH_MAX {
             return;
@@ -87,7 +87,7 @@ impl Groups {
         self.recent.push_back(Recent { path: path.to_owned(), site, at_ms: now_ms });
     }
 
-    /// Who is next in the group of a subtree, if that is known to come with the others of it.
+    /// Who is next in the group of something, if that is known to come with the others of it.
     pub(crate) fn odds(&self, path: &str) -> Option<Odds> {
         let group = &self.groups[*self.index.get(path)?];
         group
@@ -106,17 +106,17 @@ impl Groups {
         }
     }
 
-    /// Which others go along with a subtree.
-    pub(crate) fn along(&mut self, path: &str) -> Vec<String> {
+    /// Which others go along with something, of those that may move.
+    pub(crate) fn along(&mut self, path: &str, may_move: impl Fn(&str) -> bool) -> Vec<String> {
         let Some(group) = self.index.get(path) else { return Vec::new() };
-        let others = self.groups[*group].members.iter_mut();
-        let taken = others.filter(|member| member.path != path && member.trust >= TRUSTED);
-        taken
-            .map(|member| {
+        let mut along = Vec::new();
+        for member in &mut self.groups[*group].members {
+            if member.path != path && member.trust >= TRUSTED && may_move(&member.path) {
                 member.is_along = true;
-                member.path.clone()
-            })
-            .collect()
+                along.push(member.path.clone());
+            }
+        }
+        along
     }
 
     /// What became of a token at a site: whether it was used there before another one wanted it.
@@ -198,11 +198,11 @@ mod tests {
     fn what_is_used_together_moves_as_one() {
         let mut groups = Groups::default();
         turn(&mut groups, 1, 0);
-        assert!(groups.along("/lock").is_empty() && groups.odds("/lock").is_none());
+        assert!(groups.along("/lock", |_| true).is_empty() && groups.odds("/lock").is_none());
         (2..5).for_each(|round| turn(&mut groups, 1, round * 10_000));
-        assert_eq!(groups.along("/lock"), ["/meta", "/log"]);
+        assert_eq!(groups.along("/lock", |_| true), ["/meta", "/log"]);
         groups.came("/other", Site(2), 90_000);
-        assert!(groups.along("/other").is_empty() && groups.odds("/other").is_none());
+        assert!(groups.along("/other", |_| true).is_empty() && groups.odds("/other").is_none());
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
             groups.came("/lock", Site(1), 100_000 + 5000 * number);
             groups.came(&format!("/once/{number}"), Site(1), 100_001 + 5000 * number);
         }
-        assert_eq!(groups.along("/lock"), ["/meta", "/log"]);
+        assert_eq!(groups.along("/lock", |_| true), ["/meta", "/log"]);
         turn(&mut groups, 1, 1_000_000);
         groups.came("/late", Site(1), 1_000_300);
         assert!(groups.index.contains_key("/late"));
@@ -233,7 +233,7 @@ mod tests {
         let mut groups = Groups::default();
         (0..10).for_each(|round| turn(&mut groups, 1, round * 10_000));
         for left in [2, 1, 1] {
-            assert_eq!(groups.along("/lock").len(), left);
+            assert_eq!(groups.along("/lock", |_| true).len(), left);
             groups.settled("/log", false);
             groups.settled("/meta", true);
         }

@@ -1,14 +1,13 @@
 //! Where a token is to be next.
 
 use alloc::borrow::Cow;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::budget::Budget;
 use crate::decision::{Access, Decision, Kind, Next, Settings};
 use crate::groups::Groups;
 use crate::odds::{ONE, Odds};
-use crate::paths::{above, is_at_or_below, is_movable, upward};
+use crate::paths::{above, is_movable, upward};
 use crate::rules::{Rules, Said};
 use crate::table::{About, Entry, Table};
 use crate::{Site, Sites};
@@ -304,11 +303,10 @@ impl Policy {
         let harmed = learnt.presumed.as_ref().unwrap_or(&odds);
         // Who comes back to the directory gets it, even if not each child is used twice.
         let unit = if is_single { self.unit(path, site, at_ms) } else { None };
-        let top = unit.unwrap_or(path);
         // The same for who comes back to what is used together, even if not each part is used twice.
         let comes_again = is_single && self.settings.has_groups && {
-            self.groups.came(top, site, at_ms);
-            self.comes_again(top, site, at_ms)
+            self.groups.came(path, site, at_ms);
+            self.comes_again(path, site, at_ms)
         };
         if unit.is_none()
             && !comes_again
@@ -332,15 +330,9 @@ impl Policy {
         let subtree = unit.unwrap_or(path);
         let mut decision = Decision { next: Next::Site(site), subtree: subtree.len(), along: Vec::new() };
         if comes_again {
-            let mut along = self.groups.along(top);
-            let may_move = |other: &String| {
-                !is_at_or_below(other, subtree)
-                    && !is_at_or_below(subtree, other)
-                    && self.rules.said(other).is_none()
-                    && self.rules.group(other).is_none()
-            };
-            along.retain(may_move);
-            decision.along = along;
+            let rules = &self.rules;
+            let may_move = |other: &str| rules.said(other).is_none() && rules.group(other).is_none();
+            decision.along = self.groups.along(path, may_move);
         }
         decision
     }
@@ -386,9 +378,9 @@ impl Policy {
         found
     }
 
-    /// Whether a site is expected to be next in the group of a subtree, and all others can pay for that.
-    fn comes_again(&self, top: &str, site: Site, now_ms: u64) -> bool {
-        self.groups.odds(top).is_some_and(|odds| {
+    /// Whether a site is expected to be next in the group of something, and all others can pay for that.
+    fn comes_again(&self, path: &str, site: Site, now_ms: u64) -> bool {
+        self.groups.odds(path).is_some_and(|odds| {
             self.gains(&odds, site, site) > 0 && self.is_bearable(&odds, site, site, now_ms)
         })
     }
