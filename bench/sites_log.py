@@ -204,6 +204,7 @@ def arguments():
     names = list(LOG_KINDS)
     parser.add_argument("--kinds", type=measure.some_of(names), default=names, help=",".join(names))
     parser.add_argument("--folders", type=pathlib.Path, help="where bookies have their folders, such as /dev/shm; on the disk if nothing is said")
+    parser.add_argument("--suffix", default="", help="what the names of the results end with")
     parser.add_argument("--note", default="", help="what else runs on the machine, for the record")
     return parser.parse_args()
 
@@ -220,7 +221,7 @@ def main():
     with contextlib.ExitStack() as stack:
         if args.quick:
             args.results = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stem = measure.stem(args, "-sites-log")
+        stem = measure.stem(args, "-".join(filter(None, ["-sites-log", args.suffix])))
         print(log_report.write(run, LOG_KINDS, stem, machine, commands()))
         print(f"written: {stem}.md")
 
