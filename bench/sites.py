@@ -32,6 +32,8 @@ WRITES_TOGETHER = 25
 OVERLAPS = [0, 10, 25, 50, 75, 100]
 OVERLAPS_FILES = [10, 50, 80]
 HOTSPOT = "80/20"
+# How loads are called in which each site has the records that it uses in a directory of its own.
+EACH = "a directory each"
 # Of a file, what a znode holds of it.
 METADATA_BYTES = 200
 # What a session with many requests does to the processors: sessions and requests outstanding of each.
@@ -54,7 +56,7 @@ class Size:
         self.cpu = 0.5 if quick else 5
         self.lag = 1 if quick else 10
         # Kinds with tokens have so much time for loads with writes, at most: until all is done, but where sites share.
-        self.tokens = {"ratio": 150, "disjoint": 120, "overlap": 90}
+        self.tokens = {"ratio": 150, "disjoint": 120, "overlap": 90, "files": 240}
         self.tokens = dict.fromkeys(self.tokens, 2) if quick else self.tokens
         # What is varied.
         self.writes, self.overlaps, self.overlaps_files = WRITES, OVERLAPS, OVERLAPS_FILES
@@ -127,14 +129,15 @@ class Run(measure.Samples):
         options = ["--records", RECORDS, "--path", f"/load-{self.tops[name]}", *options]
         *others, origin = service.origins()
         if "--prepared" not in options:
-            self.prepare(service, [*others, origin], options)
+            self.prepare(sites, [*others, origin], options)
             options.append("--prepared")
         return measure.reported(sites_command(origin, at, [*options, "--duration", seconds, "--server-pid", pids]))
 
-    def prepare(self, service, origins, options):
-        """Has records written, and waits until they are at all sites."""
+    def prepare(self, sites, origins, options):
+        """Has the records of so many sites written, and waits until they are at all sites."""
         for origin in origins:
-            measure.reported(sites_command(origin, [f"one=127.0.0.1:{origin.port}"], [*options, "--duration", 0.01]))
+            at = [f"{site}=127.0.0.1:{origin.port}" for site in sites]
+            measure.reported(sites_command(origin, at, [*options, "--duration", 0.01]))
         time.sleep(SPREAD_SECONDS)
 
     def measure(self, load, turn):
@@ -221,8 +224,10 @@ class Run(measure.Samples):
             seconds = size.ratio_waits if waits else size.ratio
             yield Load("ratio", f"{writes}% writes", west, seconds, options, waits, writes > 0)
         half = ["--writes", 50, *zipf, *bounded]
-        for title, options in [("cold", half), ("hot", [*half, "--prepared"]), ("hot again", [*half, "--prepared"])]:
-            yield Load("disjoint", title, AWAY, size.disjoint, options, learns=True)
+        for name, options, times in [("", half, ["hot", "hot again"]), (f"{EACH}, ", [*half, "--apart"], ["hot"])]:
+            yield Load("disjoint", f"{name}cold", AWAY, size.disjoint, options, learns=True)
+            for time_of in times:
+                yield Load("disjoint", f"{name}{time_of}", AWAY, size.disjoint, [*options, "--prepared"], learns=True)
         for overlap in size.overlaps:
             options = ["--writes", 100, "--overlap", overlap, *zipf, *bounded]
             yield Load("overlap", f"{overlap}% shared", AWAY, size.overlap, options, learns=True)
@@ -230,7 +235,7 @@ class Run(measure.Samples):
         for law, spread in [("Zipf", zipf), ("hotspot", ["--hotspot", HOTSPOT])]:
             for overlap in size.overlaps_files:
                 options = [*update, *spread, "--overlap", overlap]
-                yield Load("files", f"{law}, {overlap}% shared", AWAY, size.files, options)
+                yield Load("files", f"{law}, {overlap}% shared", AWAY, size.files, options, learns=True)
         sessions, pipeline = FULL
         many = ["--writes", 100, *zipf, "--sessions", sessions, "--pipeline", pipeline]
         yield Load("cpu", "many writes", west, size.cpu, many, False)

@@ -31,6 +31,7 @@ WANTED_BY_DEFAULT = [
     ("ratio", "50% writes", "california", "local writes", 0.98),
     ("ratio", "100% writes", "california", "local writes", 0.98),
     *(("disjoint", "cold", site, "zko", 5) for site in AWAY),
+    *(("disjoint", "a directory each, cold", site, "zko", 20) for site in AWAY),
     *(("disjoint", "hot", site, "stoa-alone", 0.95) for site in AWAY),
     *(
         ("overlap", f"{percent}% shared", site, "zko", 5 if percent == 10 else 0.95)
@@ -56,7 +57,7 @@ One run of `bench/sites.py` on one machine: the experiments of the WanKeeper pap
 
 {kinds}
 
-Round trips, by links of `stoa proxy`: {trips}; each way up to {JITTER_MS} ms more or less. At each site that takes part one client with one request at a time, connected to the server beside it; figures are those of each site, medians of so many turns: {turns}. A write is local when it is answered within {LOCAL_MS} ms. There are {run.records:,} records, asked for by Zipf's law with exponent {run.zipf}; a load ends for a site after {run.operations:,} operations or a time, which with writes is {run.size.ratio} to {run.size.ratio_waits} s in `ratio` and {run.size.disjoint} s in others. Writes of the kind with tokens become faster with time, so it has up to {", ".join(f"{seconds} s in {part}" for part, seconds in run.size.tokens.items())}, that all operations are done if possible: how long it took stands with each.
+Round trips, by links of `stoa proxy`: {trips}; each way up to {JITTER_MS} ms more or less. At each site that takes part one client with one request at a time, connected to the server beside it; figures are those of each site, medians of so many turns: {turns}. A write is local when it is answered within {LOCAL_MS} ms. There are {run.records:,} records, asked for by Zipf's law with exponent {run.zipf}; a load ends for a site after {run.operations:,} operations or a time, which with writes is {run.size.ratio} to {run.size.ratio_waits} s in `ratio`, {run.size.files} s in `files` and {run.size.disjoint} s in others. Writes of the kind with tokens become faster with time, so it has up to {", ".join(f"{seconds} s in {part}" for part, seconds in run.size.tokens.items())}, that all operations are done if possible: how long it took stands with each.
 
 {text}
 """
@@ -237,7 +238,7 @@ class Results:
         return [(ms, 100 * (at + 1) / len(times)) for at, ms in enumerate(times)]
 
     def disjoint(self):
-        said = "Clients in California and in Frankfurt, half of their requests writes, each with records of its own. Cold: all records were just written in Virginia. Hot: the same requests once more; hot again: a third time."
+        said = "Clients in California and in Frankfurt, half of their requests writes, each with records of its own, which lie side by side in one directory, or in a directory each. Cold: all records were just written in Virginia. Hot: the same requests once more; hot again: a third time."
         self.section("disjoint", "Two sites, each with its own records (Figure 5)", said, *self.tables("disjoint"))
 
     def overlap(self):

@@ -63,6 +63,16 @@ class Sites(unittest.TestCase):
         alone = [load.title for load in loads if not load.waits]
         self.assertEqual(alone, ["0% writes", "5% writes", "10% writes", "many writes"])
 
+    def test_records_are_prepared_for_each_site_of_a_load(self):
+        of = run(["disjoint"], {})
+        said = []
+        origin = argparse.Namespace(port=1)
+        with mock.patch.object(sites.measure, "reported", said.append), mock.patch.object(sites, "SPREAD_SECONDS", 0):
+            of.prepare(wide.AWAY, [origin], ["--apart"])
+        # Each has a directory of its own then.
+        (command,) = said
+        self.assertEqual([command[at + 1] for at, part in enumerate(command) if part == "--site"], [f"{site}=127.0.0.1:1" for site in wide.AWAY])
+
     def test_points_are_in_the_order_of_their_numbers(self):
         made = {("overlap", f"{share}% shared"): [{"california": 10}, {"california": 20}] for share in [100, 0, 25]}
         results = sites_report.Results(run(["overlap"], made), None)

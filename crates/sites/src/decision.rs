@@ -27,7 +27,7 @@ pub struct Settings {
     pub is_fair: bool,
     /// Whether directories move as a whole when what is in them behaves alike.
     pub has_units: bool,
-    /// Whether what has moved together moves together.
+    /// Whether what is used together moves together.
     pub has_groups: bool,
     /// A token is given to a site so often in a second at most. Beyond that it is at the hub.
     pub moves_per_second: u16,

@@ -1,9 +1,11 @@
-//! What moves together because it has moved together.
+//! What moves together because it is used together.
 //!
-//! Who takes a lock uses what the lock protects. When two tokens have moved to one site within a second, they are put down
-//! as a group; who has moved with others of it three times more is taken along by the one that moves first, for one round
-//! trip instead of one each. Who is taken along for nothing has to earn that again: in the long run only those are
-//! taken along that are used four times out of five.
+//! Who takes a lock uses what the lock protects. When a site comes to two things within a second whose tokens it does not
+//! have, they are put down as a group; who has come with others of it three times more is known to belong to it. Of
+//! these together it is known who has followed whom: a site that uses each of them once, one after the other, comes again
+//! to the group, though not to any of them. So the first that it comes to has the others go along, for one round trip
+//! instead of one each. What is taken along for nothing has to earn that again: in the long run only that is taken along
+//! which is used four times out of five.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -11,16 +13,17 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::Site;
+use crate::odds::Odds;
 
 /// Most groups, and most members of one.
 const GROUPS_MAX: usize = 256;
 const MEMBERS_MAX: usize = 8;
 /// Longer paths are in no group: what is remembered is bounded.
 const PATH_MAX: usize = 128;
-/// So many moves to a site are looked back at, and for so long.
+/// So many things that a site has come to are looked back at, and for so long.
 const RECENT_MAX: usize = 8;
 const RECENT_MS: u64 = 1000;
-/// Who has moved with others so often is taken along.
+/// What a site has come to with others so often belongs to them.
 const TRUSTED: i8 = 3;
 const TRUST_MAX: i8 = 4;
 const TRUST_MIN: i8 = -100;
@@ -35,7 +38,14 @@ struct Member {
     is_along: bool,
 }
 
-/// A token that has moved, to whom and when.
+/// What comes together, and who is next in it.
+#[derive(Debug, Default)]
+struct Group {
+    members: Vec<Member>,
+    odds: Odds,
+}
+
+/// What a site has come to, and when.
 #[derive(Debug)]
 struct Recent {
     path: String,
@@ -46,45 +56,66 @@ struct Recent {
 /// All groups.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    groups: Vec<Vec<Member>>,
+    groups: Vec<Group>,
     /// In which group each path is.
     index: BTreeMap<String, usize>,
-    /// The last moves of all sites, the oldest first.
+    /// What all sites have come to lately, the oldest first.
     recent: VecDeque<Recent>,
     /// The group that is forgotten next.
     oldest: usize,
 }
 
 impl Groups {
-    /// The token of a subtree moves to a site: says which others go with it.
-    pub(crate) fn moved(&mut self, path: &str, site: Site, now_ms: u64) -> Vec<String> {
+    /// A site comes to something whose token it does not have.
+    pub(crate) fn came(&mut self, path: &str, site: Site, now_ms: u64) {
         if path.len() > PATH_MAX {
-            return Vec::new();
-        }
-        let mut along = Vec::new();
-        if let Some(group) = self.index.get(path) {
-            for member in self.groups[*group].iter_mut().filter(|member| member.path != path) {
-                if member.trust >= TRUSTED {
-                    member.is_along = true;
-                    along.push(member.path.clone());
-                }
-            }
+            return;
         }
         self.recent.retain(|it| now_ms.saturating_sub(it.at_ms) <= RECENT_MS);
-        let before: Vec<String> = self
-            .recent
-            .iter()
-            .filter(|it| it.site == site && it.path != path)
-            .map(|it| it.path.clone())
-            .collect();
+        if self.recent.iter().any(|it| it.site == site && it.path == path) {
+            // What comes all the time comes with anything.
+            return;
+        }
+        let before: Vec<String> =
+            self.recent.iter().filter(|it| it.site == site).map(|it| it.path.clone()).collect();
         before.iter().for_each(|other| self.pair(path, other));
-        self.recent.retain(|it| it.path != path);
         if before.len() >= RECENT_MAX
             && let Some(first) = self.recent.iter().position(|it| it.site == site)
         {
             self.recent.remove(first);
         }
         self.recent.push_back(Recent { path: path.to_owned(), site, at_ms: now_ms });
+    }
+
+    /// Who is next in the group of something, if that is known to come with the others of it.
+    pub(crate) fn odds(&self, path: &str) -> Option<Odds> {
+        let group = &self.groups[*self.index.get(path)?];
+        group
+            .members
+            .iter()
+            .any(|member| member.path == path && member.trust >= TRUSTED)
+            .then_some(group.odds)
+    }
+
+    /// A site uses something so many times. What is not known to come with the others says nothing of them.
+    pub(crate) fn used(&mut self, path: &str, site: Site, times: u32) {
+        if self.odds(path).is_some()
+            && let Some(group) = self.index.get(path)
+        {
+            self.groups[*group].odds.observe(site, times);
+        }
+    }
+
+    /// Which others go along with something, of those that may move.
+    pub(crate) fn along(&mut self, path: &str, may_move: impl Fn(&str) -> bool) -> Vec<String> {
+        let Some(group) = self.index.get(path) else { return Vec::new() };
+        let mut along = Vec::new();
+        for member in &mut self.groups[*group].members {
+            if member.path != path && member.trust >= TRUSTED && may_move(&member.path) {
+                member.is_along = true;
+                along.push(member.path.clone());
+            }
+        }
         along
     }
 
@@ -96,7 +127,7 @@ impl Groups {
     /// What became of a token at a site: whether it was used there before another one wanted it.
     pub(crate) fn settled(&mut self, path: &str, is_used: bool) {
         let Some(&group) = self.index.get(path) else { return };
-        let members = &mut self.groups[group];
+        let members = &mut self.groups[group].members;
         let Some(member) = members.iter_mut().find(|member| member.path == path && member.is_along) else {
             return;
         };
@@ -105,12 +136,13 @@ impl Groups {
         member.trust = trust.clamp(TRUST_MIN, TRUST_MAX);
     }
 
-    /// Two have moved to one site shortly after one another.
+    /// A site has come to two of them shortly after one another.
     fn pair(&mut self, one: &str, other: &str) {
         match (self.index.get(one).copied(), self.index.get(other).copied()) {
             (Some(group), Some(same)) if group == same => {
                 let both = |member: &&mut Member| member.path == one || member.path == other;
                 self.groups[group]
+                    .members
                     .iter_mut()
                     .filter(both)
                     .for_each(|it| it.trust = (it.trust + 1).min(TRUST_MAX));
@@ -126,9 +158,16 @@ impl Groups {
         }
     }
 
+    /// One more in a group; in a full one in place of one that has not been there again with the others.
     fn join(&mut self, group: usize, path: &str) {
-        if self.groups[group].len() < MEMBERS_MAX {
-            self.groups[group].push(Member { path: path.to_owned(), trust: 0, is_along: false });
+        let members = &mut self.groups[group].members;
+        if members.len() == MEMBERS_MAX
+            && let Some(least) = members.iter().position(|member| member.trust <= 0)
+        {
+            self.index.remove(&members.remove(least).path);
+        }
+        if members.len() < MEMBERS_MAX {
+            members.push(Member { path: path.to_owned(), trust: 0, is_along: false });
             self.index.insert(path.to_owned(), group);
         }
     }
@@ -136,12 +175,12 @@ impl Groups {
     /// A group without members: a new one, or that which is as old as none.
     fn room(&mut self) -> usize {
         if self.groups.len() < GROUPS_MAX {
-            self.groups.push(Vec::new());
+            self.groups.push(Group::default());
             return self.groups.len() - 1;
         }
         let group = self.oldest;
         self.oldest = (group + 1) % GROUPS_MAX;
-        for member in core::mem::take(&mut self.groups[group]) {
+        for member in core::mem::take(&mut self.groups[group]).members {
             self.index.remove(&member.path);
         }
         group
@@ -152,28 +191,54 @@ impl Groups {
 mod tests {
     use super::*;
 
-    /// One turn of a writer: what it moves one after the other.
-    fn turn(groups: &mut Groups, site: u8, at_ms: u64) -> Vec<Vec<String>> {
-        let along = |(index, path)| groups.moved(path, Site(site), at_ms + 100 * index as u64);
-        ["/lock", "/meta", "/log"].into_iter().enumerate().map(along).collect()
+    /// One turn of a writer: what it comes to one after the other.
+    fn turn(groups: &mut Groups, site: u8, at_ms: u64) {
+        for (index, path) in ["/lock", "/meta", "/log"].into_iter().enumerate() {
+            groups.came(path, Site(site), at_ms + 100 * index as u64);
+            groups.used(path, Site(site), 1);
+        }
     }
 
     #[test]
-    fn what_has_moved_together_moves_as_one() {
+    fn what_is_used_together_moves_as_one() {
         let mut groups = Groups::default();
-        assert_eq!(turn(&mut groups, 1, 0), [[""; 0]; 3]);
-        assert_eq!(groups.moved("/lock", Site(2), 10_000), [""; 0]);
-        (2..5).for_each(|round| drop(turn(&mut groups, 1, round * 10_000)));
-        assert_eq!(groups.moved("/lock", Site(2), 90_000), ["/meta", "/log"]);
-        assert_eq!(groups.moved("/other", Site(2), 90_100), [""; 0]);
+        turn(&mut groups, 1, 0);
+        assert!(groups.along("/lock", |_| true).is_empty() && groups.odds("/lock").is_none());
+        (2..5).for_each(|round| turn(&mut groups, 1, round * 10_000));
+        assert_eq!(groups.along("/lock", |_| true), ["/meta", "/log"]);
+        groups.came("/other", Site(2), 90_000);
+        assert!(groups.along("/other", |_| true).is_empty() && groups.odds("/other").is_none());
+    }
+
+    #[test]
+    fn who_uses_each_of_several_once_comes_again_to_all_of_them() {
+        let mut groups = Groups::default();
+        (0..40).for_each(|round| turn(&mut groups, 1 + (round % 2) as u8, round * 10_000));
+        let odds = groups.odds("/meta").unwrap();
+        let again = odds.next(Site(1), Site(1)) * 100 / crate::odds::ONE;
+        assert!((60..72).contains(&again), "two of three times: {again}");
+    }
+
+    #[test]
+    fn what_does_not_come_again_leaves_room() {
+        let mut groups = Groups::default();
+        (0..5).for_each(|round| turn(&mut groups, 1, round * 10_000));
+        for number in 0..100 {
+            groups.came("/lock", Site(1), 100_000 + 5000 * number);
+            groups.came(&format!("/once/{number}"), Site(1), 100_001 + 5000 * number);
+        }
+        assert_eq!(groups.along("/lock", |_| true), ["/meta", "/log"]);
+        turn(&mut groups, 1, 1_000_000);
+        groups.came("/late", Site(1), 1_000_300);
+        assert!(groups.index.contains_key("/late"));
     }
 
     #[test]
     fn what_is_taken_along_for_nothing_is_left_out() {
         let mut groups = Groups::default();
-        (0..10).for_each(|round| drop(turn(&mut groups, 1, round * 10_000)));
+        (0..10).for_each(|round| turn(&mut groups, 1, round * 10_000));
         for left in [2, 1, 1] {
-            assert_eq!(groups.moved("/lock", Site(2), 1_000_000).len(), left);
+            assert_eq!(groups.along("/lock", |_| true).len(), left);
             groups.settled("/log", false);
             groups.settled("/meta", true);
         }
@@ -186,12 +251,12 @@ mod tests {
     fn what_is_remembered_is_bounded() {
         let mut groups = Groups::default();
         for round in 0..20_000_u64 {
-            groups.moved(&format!("/{}", round % 7001), Site((round % 32) as u8), round * 20);
-            groups.moved(&"/long".repeat(100), Site(1), round);
+            groups.came(&format!("/{}", round % 7001), Site((round % 32) as u8), round * 20);
+            groups.came(&"/long".repeat(100), Site(1), round);
         }
         assert!(groups.groups.len() <= GROUPS_MAX && groups.recent.len() <= RECENT_MAX * 32 + 32);
-        assert!(groups.groups.iter().all(|members| members.len() <= MEMBERS_MAX));
-        let members: usize = groups.groups.iter().map(Vec::len).sum();
+        assert!(groups.groups.iter().all(|group| group.members.len() <= MEMBERS_MAX));
+        let members: usize = groups.groups.iter().map(|group| group.members.len()).sum();
         assert_eq!(groups.index.len(), members);
     }
 }

@@ -1,14 +1,13 @@
 //! Where a token is to be next.
 
 use alloc::borrow::Cow;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::budget::Budget;
 use crate::decision::{Access, Decision, Kind, Next, Settings};
 use crate::groups::Groups;
 use crate::odds::{ONE, Odds};
-use crate::paths::{above, is_at_or_below, is_movable, upward};
+use crate::paths::{above, is_movable, upward};
 use crate::rules::{Rules, Said};
 use crate::settled::Settled;
 use crate::table::{About, Entry, Table};
@@ -197,6 +196,7 @@ impl Policy {
         if times == 0 || self.settings.kind != Kind::Expected {
             return;
         }
+        self.used_in_group(path, site, times);
         let (entry, _) = self.object(path);
         let before = entry.odds.last();
         entry.odds.observe(site, times);
@@ -220,6 +220,7 @@ impl Policy {
         if self.settings.kind != Kind::Expected {
             return learnt;
         }
+        self.used_in_group(path, site, 1);
         let (entry, is_new) = self.object(path);
         let before = entry.odds.last();
         entry.odds.observe(site, 1);
@@ -246,6 +247,13 @@ impl Policy {
         let pool = pool.and_then(|directory| self.table.find(About::Pool, directory));
         learnt.presumed = pool.map(|entry| entry.odds);
         learnt
+    }
+
+    /// Puts down that something is used in the group that it is in, or a directory above it.
+    fn used_in_group(&mut self, path: &str, site: Site, times: u32) {
+        if let Some(top) = upward(path).take(LEVELS + 1).find(|top| self.groups.odds(top).is_some()) {
+            self.groups.used(top, site, times);
+        }
     }
 
     /// Whether it is known that an access of a site to an object that it was the last to use changes nothing of what is
@@ -341,7 +349,13 @@ impl Policy {
         let harmed = learnt.presumed.as_ref().unwrap_or(&odds);
         // Who comes back to the directory gets it, even if not each child is used twice.
         let unit = if is_single { self.unit(path, site, at_ms) } else { None };
+        // The same for who comes back to what is used together, even if not each part is used twice.
+        let comes_again = is_single && self.settings.has_groups && {
+            self.groups.came(path, site, at_ms);
+            self.comes_again(path, site, at_ms)
+        };
         if unit.is_none()
+            && !comes_again
             && !(self.gains(&odds, site, site) > 0 && self.is_bearable(harmed, site, site, at_ms))
         {
             let stays = holder == self.sites.hub()
@@ -361,16 +375,10 @@ impl Policy {
         let unit = if is_single { self.unit(path, site, at_ms) } else { None };
         let subtree = unit.unwrap_or(path);
         let mut decision = Decision { next: Next::Site(site), subtree: subtree.len(), along: Vec::new() };
-        if is_single && self.settings.has_groups {
-            let mut along = self.groups.moved(subtree, site, at_ms);
-            let may_move = |other: &String| {
-                !is_at_or_below(other, subtree)
-                    && !is_at_or_below(subtree, other)
-                    && self.rules.said(other).is_none()
-                    && self.rules.group(other).is_none()
-            };
-            along.retain(may_move);
-            decision.along = along;
+        if comes_again {
+            let rules = &self.rules;
+            let may_move = |other: &str| rules.said(other).is_none() && rules.group(other).is_none();
+            decision.along = self.groups.along(path, may_move);
         }
         decision
     }
@@ -414,6 +422,13 @@ impl Policy {
             }
         }
         found
+    }
+
+    /// Whether a site is expected to be next in the group of something, and all others can pay for that.
+    fn comes_again(&self, path: &str, site: Site, now_ms: u64) -> bool {
+        self.groups.odds(path).is_some_and(|odds| {
+            self.gains(&odds, site, site) > 0 && self.is_bearable(&odds, site, site, now_ms)
+        })
     }
 
     /// Whether a token may be given away once more in this second; counts it.

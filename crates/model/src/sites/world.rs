@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stoa_sites::{Access, Decision, Next, Policy, Site, is_at_or_below, upward};
+use stoa_sites::{Access, Decision, Next, Policy, Site, upward};
 
 /// The hub looks after tokens that are out so often, and after so many of them.
 const LOOK_US: u64 = 1_000_000;
@@ -28,11 +28,9 @@ pub(crate) struct Written {
 #[derive(Debug)]
 pub(crate) struct World<'a> {
     policy: Policy,
-    /// All objects in their order, so that what is below one stands behind it.
+    /// All objects.
     paths: &'a [String],
     marks: BTreeMap<String, Mark>,
-    /// What the holder of each has not reported yet.
-    uses: Vec<u32>,
     look_us: u64,
     /// The mark that was last looked at.
     looked_at: String,
@@ -42,8 +40,7 @@ pub(crate) struct World<'a> {
 
 impl<'a> World<'a> {
     pub(crate) fn new(policy: Policy, paths: &'a [String]) -> Self {
-        let uses = vec![0; paths.len()];
-        Self { policy, paths, marks: BTreeMap::new(), uses, look_us: 0, looked_at: String::new(), moves: 0 }
+        Self { policy, paths, marks: BTreeMap::new(), look_us: 0, looked_at: String::new(), moves: 0 }
     }
 
     /// A site writes an object.
@@ -54,15 +51,15 @@ impl<'a> World<'a> {
         let (top, holder) = self.holder(path);
         let hub = self.policy.sites().hub();
         if holder == site && site != hub {
-            self.uses[object] = self.uses[object].saturating_add(1);
+            // The hub sees it in what the site ships, before it hears anything of others about it.
+            self.policy.used(path, site, 1);
             self.policy.wrote_locally(site, 1, at_ms);
             if let Some(mark) = top.and_then(|top| self.marks.get_mut(top)) {
                 mark.used_us = at_us;
             }
             return Written { cost_us: 0, is_visit: false };
         }
-        let holder_uses = std::mem::take(&mut self.uses[object]);
-        let decision = self.policy.decide(&Access { path, site, holder, holder_uses, at_ms });
+        let decision = self.policy.decide(&Access { path, site, holder, holder_uses: 0, at_ms });
         let cost_us = self.policy.sites().cost_us(site, holder);
         let is_visit = decision.next == Next::Stay && holder != hub && holder != site;
         self.carry_out(at_us, path, &decision);
@@ -93,10 +90,8 @@ impl<'a> World<'a> {
         if from == to {
             return;
         }
-        let (mark, holder) = self.holder(subtree);
+        let (_, holder) = self.holder(subtree);
         let top = if holder == from { subtree } else { path };
-        self.report(path, path);
-        self.report(top, mark.unwrap_or_default());
         self.marks.remove(path);
         self.marks.remove(top);
         for goes in [top, path] {
@@ -105,19 +100,6 @@ impl<'a> World<'a> {
             }
         }
         self.moves += 1;
-    }
-
-    /// The holder of a subtree says what it has used of it: of what is under this mark.
-    fn report(&mut self, subtree: &str, mark: &str) {
-        let paths = self.paths;
-        let start = paths.partition_point(|path| path.as_str() < subtree);
-        let objects = paths[start..].iter().take_while(|path| path.starts_with(subtree));
-        for (object, path) in (start..).zip(objects) {
-            let (top, holder) = self.holder(path);
-            if self.uses[object] > 0 && is_at_or_below(path, subtree) && top == Some(mark) {
-                self.policy.used(path, holder, std::mem::take(&mut self.uses[object]));
-            }
-        }
     }
 
     /// Has returned what a leaf does not use and another one is likelier to.
@@ -139,12 +121,8 @@ impl<'a> World<'a> {
         };
         for (path, Mark { site, used_us }) in next {
             let unused_ms = at_us.saturating_sub(used_us) / 1000;
-            if site != hub && unused_ms > 0 {
-                // The hub has seen what was used in what the site has shipped.
-                self.report(&path, &path);
-                if self.policy.is_to_return(&path, site, unused_ms) {
-                    self.shift(at_us, &path, &path, hub);
-                }
+            if site != hub && unused_ms > 0 && self.policy.is_to_return(&path, site, unused_ms) {
+                self.shift(at_us, &path, &path, hub);
             }
         }
     }

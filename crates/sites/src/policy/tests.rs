@@ -155,6 +155,23 @@ fn what_is_idle_returns_when_another_one_is_likelier() {
 }
 
 #[test]
+fn what_clients_of_the_hub_have_used_once_stays_there_for_long_if_they_have_paid_for_something_else() {
+    let mut policy = policy(Settings::default());
+    policy.decide(&at("/elsewhere", HUB, NEAR, 0));
+    for path in ["/used", "/used-long-ago"] {
+        policy.decide(&at(path, HUB, HUB, 0));
+    }
+    let mut asked = |path: &str, at_ms: u64| {
+        (1..1000).find(|_| policy.decide(&at(path, NEAR, HUB, at_ms)).next == Next::Site(NEAR)).unwrap()
+    };
+    assert_eq!(asked("/unused", 1), 1);
+    // That nobody else comes has to show: less than one in a thousand that follow.
+    let times = asked("/used", 1);
+    assert!((100..200).contains(&times), "{times}");
+    assert_eq!(asked("/used-long-ago", 10_000), 1, "nobody writes there any more");
+}
+
+#[test]
 fn a_token_does_not_move_too_often() {
     let settings = Settings { moves_per_second: 3, is_fair: false, ..Settings::default() };
     let mut policy = policy(settings);
