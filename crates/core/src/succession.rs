@@ -127,9 +127,11 @@ pub fn hub_is_back(server: &Replica, from: SiteId, told_hub: SiteId) -> Option<S
 mod tests {
     use super::*;
 
-    /// Each site's last update of each one that is not its own, and where its log begins.
-    fn all(of: &[(SiteId, &[(SiteId, i64, i64)])]) -> BTreeMap<SiteId, SiteReach> {
-        let reach = |has: &[(SiteId, i64, i64)]| SiteReach {
+    /// Of sites, the last update that is there, and the last one before the log.
+    type Has<'a> = &'a [(SiteId, i64, i64)];
+
+    fn all(of: &[(SiteId, Has<'_>)]) -> BTreeMap<SiteId, SiteReach> {
+        let reach = |has: Has<'_>| SiteReach {
             updates: has.iter().map(|(of, last, floor)| (*of, (*last, *floor))).collect(),
             ..SiteReach::default()
         };
