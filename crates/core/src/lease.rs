@@ -86,7 +86,12 @@ impl Lease {
         is_time
     }
 
-    /// A site is connected: it is asked at once.
+    /// When they are to be asked next.
+    pub(crate) fn asks_at_us(&self) -> u64 {
+        self.ask_at_us
+    }
+
+    /// A site can be asked that could not before: that is done at once.
     pub(crate) fn has_come(&mut self) {
         self.ask_at_us = 0;
     }

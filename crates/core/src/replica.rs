@@ -318,8 +318,15 @@ impl Replica {
         let ensemble = self.timeline.next_wake_us();
         let load = [self.leader.load.next_wake_us(), self.next_balance_wake_us()];
         let timers = [handshake, self.sessions.live.next_wake_us(), self.leader.no_room_until_us, ensemble];
-        let ends = [self.next_pause_end_us(), self.next_held_end_us(), self.sites.policy.next_look_us()];
-        timers.into_iter().chain(load).chain(ends).flatten().fold(self.leader.reap_at_us, u64::min)
+        let ends = [self.next_pause_end_us(), self.next_held_end_us()];
+        let sites = [self.sites.policy.next_look_us(), self.next_lease_us()];
+        timers
+            .into_iter()
+            .chain(load)
+            .chain(ends)
+            .chain(sites)
+            .flatten()
+            .fold(self.leader.reap_at_us, u64::min)
     }
 
     /// What is to be done with connections, oldest first.

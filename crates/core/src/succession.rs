@@ -1,8 +1,11 @@
 //! Who takes the place of a hub that is away, without an operator: what the leader of a site decides by what others have
 //! told it. Why there are never two hubs is no business of this: [`crate::lease`].
 //!
-//! Who would not be followed would wait in vain, and have no hub meanwhile. So the site whose turn it is asks the others
-//! whether they miss the hub, too, before it claims to be it.
+//! Who would not be followed would wait in vain, and have no hub meanwhile. So each site that misses the hub asks the
+//! others whether they do, too, which sites they know, and which updates they have and can tell. When all do, the first
+//! site of the list that each other one can tell what it lacks, and that can tell each of them, claims to be the hub. One
+//! that has joined a moment before may not be able to: what it came with is not in its log ([`crate::lacks`]). All decide
+//! that by the same. Should two of them claim it all the same, one follows the other.
 
 use crate::replica::Replica;
 use alloc::collections::BTreeMap;
@@ -14,10 +17,39 @@ const ASK_US: u64 = 2_000_000;
 /// What another site has said is believed for so long.
 const BELIEVED_US: u64 = 2 * ASK_US;
 
-/// Which other sites have said to miss the hub, and when.
+/// What a site knows and has that misses its hub.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SiteReach {
+    /// The sites that were not given up.
+    pub members: SiteSet,
+    /// Of each site that is known there: the last of its updates that is there, and the last one that was there when the
+    /// log began, which so can tell what is behind that.
+    pub updates: BTreeMap<SiteId, (i64, i64)>,
+    /// Whether the hub has asked it for promises: one that has not needs none.
+    pub has_promised: bool,
+}
+
+impl SiteReach {
+    /// Whether the log of this site, `own`, has all that another one lacks. What a site has made itself before it joined
+    /// is nobody else's.
+    fn can_tell(&self, own: SiteId, (other, reach): (SiteId, &Self)) -> bool {
+        let has = |maker| reach.updates.get(maker).map_or(0, |(last, _)| *last);
+        let of_others = self.updates.iter().filter(|(maker, _)| **maker != own && **maker != other);
+        of_others.into_iter().all(|(maker, (_, floor))| has(maker) >= *floor)
+    }
+}
+
+/// Whether each other site can tell this one what it lacks, and it can tell each of them.
+fn can_be_hub(site: SiteId, all: &BTreeMap<SiteId, SiteReach>) -> bool {
+    let Some(own) = all.get(&site) else { return false };
+    let mut others = all.iter().filter(|(other, _)| **other != site);
+    others.all(|(other, reach)| own.can_tell(site, (*other, reach)) && reach.can_tell(*other, (site, own)))
+}
+
+/// What the others have said that miss the hub, too, and when.
 #[derive(Debug, Clone, Default)]
 pub struct Succession {
-    missed_us: BTreeMap<SiteId, u64>,
+    heard: BTreeMap<SiteId, (u64, SiteReach)>,
     asks_at_us: u64,
 }
 
@@ -28,32 +60,55 @@ pub enum SuccessionStep {
     Nothing,
     /// These sites are to be asked whether they miss the hub.
     Ask(SiteSet),
-    /// All of these do: [`Replica::take_place`].
+    /// The same, and all do, but none of them could tell the others what those lack: an operator has to say what becomes
+    /// of that.
+    NobodyCan(SiteSet),
+    /// All of these miss it, and this site is the one that can: [`Replica::take_place`].
     TakePlace(SiteSet),
 }
 
 impl Succession {
-    /// A site has said whether it misses the hub.
-    pub fn heard(&mut self, site: SiteId, misses_hub: bool, now: Now) {
-        if misses_hub {
-            self.missed_us.insert(site, now.mono_us);
-        } else {
-            self.missed_us.remove(&site);
+    /// A site has said whether it misses the hub, and what it has.
+    pub fn heard(&mut self, site: SiteId, misses_hub: Option<SiteReach>, now: Now) {
+        match misses_hub {
+            Some(reach) => _ = self.heard.insert(site, (now.mono_us, reach)),
+            None => _ = self.heard.remove(&site),
         }
     }
 
     /// What the leader of a site is to do now.
     pub fn step(&mut self, server: &Replica, now: Now) -> SuccessionStep {
-        let Some(others) = server.may_take_place(now) else { return SuccessionStep::Nothing };
-        let misses = |site| self.missed_us.get(&site).is_some_and(|at_us| now.mono_us < at_us + BELIEVED_US);
-        if others.iter().all(misses) {
+        let Some(mut others) = server.may_take_place(now) else { return SuccessionStep::Nothing };
+        let tree = server.tree();
+        let (own, hub) = (tree.own_site().unwrap_or_default(), tree.hub().unwrap_or_default());
+        let reach = server.reach();
+        let mut all: BTreeMap<SiteId, SiteReach> = BTreeMap::from([(own, reach)]);
+        let believed = |(at_us, _): &&(u64, SiteReach)| now.mono_us < at_us + BELIEVED_US;
+        // One of them may know of a site that has come since this one has heard of the hub.
+        while let Some((site, (_, reach))) = others
+            .iter()
+            .filter(|site| !all.contains_key(site))
+            .find_map(|site| Some((site, self.heard.get(&site).filter(believed)?)))
+        {
+            let known = reach.members.without(SiteSet::of(hub)).without(SiteSet::of(own));
+            others = known.iter().fold(others, SiteSet::with);
+            all.insert(site, reach.clone());
+        }
+        let is_known = others.iter().all(|site| all.contains_key(&site));
+        let is_asked = is_known && all.values().any(|reach| reach.has_promised);
+        let next = all.keys().find(|site| is_asked && can_be_hub(**site, &all));
+        if next == Some(&own) {
             return SuccessionStep::TakePlace(others);
         }
         if now.mono_us < self.asks_at_us {
             return SuccessionStep::Nothing;
         }
         self.asks_at_us = now.mono_us + ASK_US;
-        SuccessionStep::Ask(others)
+        if is_asked && next.is_none() {
+            SuccessionStep::NobodyCan(others)
+        } else {
+            SuccessionStep::Ask(others)
+        }
     }
 }
 
@@ -66,4 +121,49 @@ pub fn hub_is_back(server: &Replica, from: SiteId, told_hub: SiteId) -> Option<S
         tree.streams().claim().filter(|claim| claim.is_automatic && Some(claim.hub) == tree.own_site());
     let is_back = |lost: SiteSet| lost.contains(from) && told_hub == from;
     claim.filter(|claim| is_back(claim.lost)).map(|claim| claim.needed.with(from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of sites, the last update that is there, and the last one before the log.
+    type Has<'a> = &'a [(SiteId, i64, i64)];
+
+    fn all(of: &[(SiteId, Has<'_>)]) -> BTreeMap<SiteId, SiteReach> {
+        let reach = |has: Has<'_>| SiteReach {
+            updates: has.iter().map(|(of, last, floor)| (*of, (*last, *floor))).collect(),
+            ..SiteReach::default()
+        };
+        of.iter().map(|(site, has)| (*site, reach(has))).collect()
+    }
+
+    fn can(all: &BTreeMap<SiteId, SiteReach>) -> Vec<SiteId> {
+        all.keys().copied().filter(|site| can_be_hub(*site, all)).collect()
+    }
+
+    #[test]
+    fn who_joined_a_moment_before_cannot_tell_what_others_lack() {
+        // The second one came with what the hub had at 50, and the third one has not all of that.
+        let late = all(&[(2, &[(1, 50, 50)]), (3, &[(1, 40, 0)])]);
+        assert_eq!(can(&late), [], "and nobody else can tell the third one");
+        let late = all(&[(2, &[(1, 50, 50)]), (3, &[(1, 40, 0)]), (4, &[(1, 60, 10)])]);
+        assert_eq!(can(&late), [4]);
+        let known = all(&[(2, &[(1, 50, 50)]), (3, &[(1, 50, 0)])]);
+        assert_eq!(can(&known), [2, 3]);
+    }
+
+    #[test]
+    fn who_lacks_what_another_one_came_with_cannot_have_it_from_there() {
+        let by_way = all(&[(2, &[(1, 20, 0)]), (3, &[(1, 60, 10)]), (4, &[(1, 70, 50)])]);
+        assert_eq!(can(&by_way), [3]);
+    }
+
+    #[test]
+    fn what_a_site_has_made_itself_it_can_tell() {
+        let own = all(&[(2, &[(1, 30, 30), (2, 90, 80)]), (3, &[(1, 30, 0), (3, 70, 60)])]);
+        assert_eq!(can(&own), [2, 3]);
+        let third = all(&[(2, &[(1, 30, 30), (4, 9, 9)]), (3, &[(1, 30, 0), (4, 7, 0)]), (4, &[(1, 30, 0)])]);
+        assert_eq!(can(&third), [4], "what the fourth one has made the second one cannot tell the third one");
+    }
 }

@@ -6,6 +6,8 @@ use crate::replica::Replica;
 use crate::replica::reign::ReignRefusal;
 use crate::replica::sites::{SITES_PATH, WAIT_US};
 use crate::sites::SiteMessage;
+use crate::succession::SiteReach;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use stoa_partition::{Item, Now, Outcome, SiteItem};
 use stoa_timeline::Lead;
@@ -62,6 +64,12 @@ impl Replica {
         if is_held {
             self.let_return();
         }
+    }
+
+    /// When the others are to be asked next.
+    pub(super) fn next_lease_us(&self) -> Option<u64> {
+        let asks = self.may_be_replaced() && self.is_hub() && self.prepares();
+        asks.then(|| self.sites.lease.asks_at_us())
     }
 
     /// A site has promised what this server, or one that led before, had asked for.
@@ -162,27 +170,37 @@ impl Replica {
             .then(|| self.sites.lease.bound_until_us())
     }
 
-    /// The sites that have to miss the hub, too, if this one may take its place without an operator: it is the first of
-    /// all but the hub, so that there are not two.
+    /// What this site has, for who decides which one takes the hub's place.
+    #[must_use]
+    pub fn reach(&self) -> SiteReach {
+        let tree = self.applied.partition.tree();
+        let floors: BTreeMap<SiteId, i64> = tree.floors().collect();
+        let floor = |site: &SiteId| floors.get(site).copied().unwrap_or(0);
+        let updates = tree.seen().map(|(site, last)| (site, (last, floor(&site)))).collect();
+        SiteReach { members: self.members(), updates, has_promised: self.sites.lease.is_of(tree.reign()) }
+    }
+
+    /// The sites that have to miss the hub, too, if this one may take its place without an operator. Which of those that
+    /// may does: [`crate::Succession`].
     #[must_use]
     pub fn may_take_place(&self, now: Now) -> Option<SiteSet> {
         let tree = self.applied.partition.tree();
         let (own, hub, members) = (tree.own_site()?, tree.hub()?, self.members());
         let others = members.without(SiteSet::of(hub));
-        let is_next = others.iter().next() == Some(own) && members.contains(hub);
-        let is_asked = self.sites.lease.is_of(tree.reign());
-        let may = self.may_be_replaced() && is_next && is_asked && self.misses_hub(now);
+        let is_one = others.contains(own) && members.contains(hub);
+        let may = self.may_be_replaced() && is_one && self.misses_hub(now);
         (may && Lease::are_enough(members)).then(|| others.without(SiteSet::of(own)))
     }
 
-    /// At the leader of that site, when all of them have said that they miss the hub: it is to be the hub, and the one
+    /// At the leader of such a site, when all others have said that they miss the hub: it is to be the hub, and the one
     /// before is given up. It is followed by who still misses that one.
     ///
     /// # Errors
     /// Why it does not become it.
-    pub fn take_place(&mut self, now: Now) -> Result<Claim, ReignRefusal> {
+    pub fn take_place(&mut self, others: SiteSet, now: Now) -> Result<Claim, ReignRefusal> {
         self.at(now);
-        let needed = self.may_take_place(now).ok_or(ReignRefusal::NotLeading)?;
+        let known = self.may_take_place(now).ok_or(ReignRefusal::NotLeading)?;
+        let needed = known.iter().fold(others, SiteSet::with);
         let tree = self.applied.partition.tree();
         let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else {
             return Err(ReignRefusal::NotJoined);

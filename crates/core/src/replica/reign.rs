@@ -27,6 +27,8 @@ pub enum ReignRefusal {
     IsLost,
     /// Another site is becoming the hub.
     IsClaimed(SiteId),
+    /// This hub has no lease, so that others may have given it up.
+    NoLease,
 }
 
 impl fmt::Display for ReignRefusal {
@@ -39,6 +41,12 @@ impl fmt::Display for ReignRefusal {
             Self::NoSite => f.write_str("there is no such site, or it is this one"),
             Self::IsLost => f.write_str("it was given up already"),
             Self::IsClaimed(hub) => write!(f, "site {hub} is becoming the hub: wait until it is"),
+            Self::NoLease => f.write_str(
+                "too few sites answer this hub for it to have a lease, and they may have another hub by now \
+                 (site-automatic-promotion): mend the lines to them and try again. Only if you know that there is no \
+                 other hub, and that those which are away are lost for good: start all servers of this site with \
+                 site-automatic-promotion = false, give them up then, and set it again when others have joined",
+            ),
         }
     }
 }
@@ -76,6 +84,9 @@ impl Replica {
         }
         if tree.is_lost(site) {
             return Err(ReignRefusal::IsLost);
+        }
+        if !self.holds_lease() {
+            return Err(ReignRefusal::NoLease);
         }
         let reign = tree.reign();
         let proposed = self.applied.partition.propose_reign((reign, hub), SiteSet::of(site), self.now);

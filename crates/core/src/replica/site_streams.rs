@@ -89,14 +89,12 @@ impl Replica {
                 let zxid = has.iter().find(|(maker, _)| Some(*maker) == own).map_or(0, |(_, zxid)| *zxid);
                 self.other_site_has(from, Shared { position: 0, zxid });
                 self.begin_behind(from, &has);
-                self.sites.broker.has_come(from);
-                self.tend_sites();
+                self.site_has_come(from);
             }
             SiteMessage::Again { position } => {
                 self.sites.outgoing.entry(from).or_default().begins(position);
                 self.other_site_has(from, Shared { position, zxid: 0 });
-                self.sites.broker.has_come(from);
-                self.tend_sites();
+                self.site_has_come(from);
             }
             SiteMessage::Have { position } => {
                 self.sites.outgoing.entry(from).or_default().acknowledged(position);
@@ -115,6 +113,13 @@ impl Replica {
             }
         }
         Ok(())
+    }
+
+    /// A site has said what it has: it can be told something now.
+    fn site_has_come(&mut self, site: SiteId) {
+        self.sites.broker.has_come(site);
+        self.sites.lease.has_come();
+        self.tend_sites();
     }
 
     /// At the hub: whether a site is none of the others any more. What a site that is to join anew has does not say so: it

@@ -119,7 +119,6 @@ impl Replica {
         self.at(now);
         self.sites.lose(site);
         self.sites.outgoing.insert(site, Outgoing::default());
-        self.sites.lease.has_come();
         self.ask_again(site);
     }
 

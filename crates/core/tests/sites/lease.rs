@@ -3,7 +3,7 @@
 use super::random::Random;
 use super::*;
 use std::panic::catch_unwind;
-use stoa_core::SiteSet;
+use stoa_core::{ReignRefusal, SiteSet, Succession, SuccessionStep};
 
 fn set_of(sites: &[SiteId]) -> SiteSet {
     sites.iter().copied().fold(SiteSet::default(), SiteSet::with)
@@ -18,6 +18,33 @@ impl World {
 
     fn pass_in_turns(&mut self, ms: u64) {
         (0..ms / 100).for_each(|_| self.pass(100));
+    }
+
+    /// What a site is to do that has asked each other one that it reaches.
+    fn succession(&self, site: SiteId) -> SuccessionStep {
+        let mut succession = Succession::default();
+        let others = (1..=self.sites.len() as u8).filter(|other| *other != site);
+        for other in others.filter(|other| !self.cut.contains(&(site, *other))) {
+            let it = self.site_at(other);
+            let reach = it.misses_hub(self.now).then(|| it.reach());
+            succession.heard(other, reach, self.now);
+        }
+        succession.step(self.site_at(site), self.now)
+    }
+
+    fn take_place(&mut self, site: SiteId) {
+        let (step, now) = (self.succession(site), self.now);
+        let SuccessionStep::TakePlace(others) = step else { panic!("site {site}: {step:?}") };
+        self.site(site).server.take_place(others, now).unwrap();
+        self.poll(site);
+        while self.store(site) {}
+        self.dead.insert(self.hub);
+        self.hub = site;
+        for other in self.alive().into_iter().filter(|other| *other != site) {
+            self.connect_sites(other);
+        }
+        self.settle();
+        self.pass_in_turns(200);
     }
 
     fn cut_off(&mut self, site: SiteId) {
@@ -52,8 +79,8 @@ fn a_hub_that_nobody_hears_stops_before_another_one_is_it() {
     assert_eq!(world.take(later), [], "it waits for the others");
     assert_eq!(world.site_at(2).may_take_place(world.now), None);
     world.pass_in_turns(1_000);
-    assert_eq!(world.site_at(2).may_take_place(world.now), Some(set_of(&[3])));
-    assert_eq!(world.site_at(3).may_take_place(world.now), None, "the first one does");
+    assert_eq!(world.succession(2), SuccessionStep::TakePlace(set_of(&[3])));
+    assert_eq!(world.succession(3), SuccessionStep::Ask(set_of(&[2])), "the first one does");
     assert!(world.site_at(3).misses_hub(world.now));
     assert_eq!((left(&world, HUB), left(&world, 3)), ((Some(0), None), (None, Some(0))));
     world.pass_in_turns(4_200);
@@ -62,15 +89,7 @@ fn a_hub_that_nobody_hears_stops_before_another_one_is_it() {
     assert_eq!(world.ask_here(again, &set(1, "/a", b"3")).unwrap().err, ErrorCode::OperationTimeout as i32);
     assert_eq!(data(&world.ask_here(again, &get(2, "/a")).unwrap()), b"2", "it reads");
     // The second site is it.
-    let now = world.now;
-    world.site(2).server.take_place(now).unwrap();
-    world.poll(2);
-    while world.store(2) {}
-    world.dead.insert(HUB);
-    world.hub = 2;
-    world.connect_sites(3);
-    world.settle();
-    world.pass_in_turns(200);
+    world.take_place(2);
     assert_eq!((world.tree(3).hub(), world.tree(3).is_lost(HUB)), (Some(2), true));
     let three = world.open(3);
     assert_eq!(world.ask(three, &set(1, "/a", b"new")).stat().version, 1, "what was not shipped is lost");
@@ -93,7 +112,7 @@ fn whom_one_of_the_others_hears_is_not_replaced() {
     assert!(!world.site_at(3).misses_hub(world.now));
     world.ask_here(one, &create(1, "/a", CreateMode::Persistent)).unwrap().stat();
     let now = world.now;
-    let claim = world.site(2).server.take_place(now).unwrap();
+    let claim = world.site(2).server.take_place(SiteSet::default(), now).unwrap();
     world.poll(2);
     while world.store(2) {}
     world.site(3).server.follow_site(claim, now);
@@ -130,7 +149,7 @@ fn a_claim_that_leaves_out_a_site_is_not_followed() {
     world.cut_off(HUB);
     world.pass_in_turns(12_000);
     let now = world.now;
-    let mut claim = world.site(2).server.take_place(now).unwrap();
+    let mut claim = world.site(2).server.take_place(SiteSet::default(), now).unwrap();
     assert_eq!(claim.needed, set_of(&[3, 4]));
     claim.needed = set_of(&[3]);
     world.site(3).server.follow_site(claim, now);
@@ -249,6 +268,121 @@ fn a_hub_without_a_lease_takes_nobody_in() {
     assert!(world.site_at(3).misses_hub(world.now));
 }
 
+/// They may have another hub by now, of which it knows nothing.
+#[test]
+fn a_hub_without_a_lease_gives_nobody_up() {
+    let mut world = World::automatic(3);
+    world.cut_off(HUB);
+    world.pass_in_turns(9_500);
+    let now = world.now;
+    let refused = world.site(HUB).server.lose_site(2, now).unwrap_err();
+    assert_eq!(refused, ReignRefusal::NoLease);
+    assert!(refused.to_string().contains("site-automatic-promotion = false"), "{refused}");
+    world.pass_in_turns(100);
+    assert!(!world.tree(HUB).is_lost(2));
+    // One of the others is enough for a lease.
+    world.cut = [(HUB, 2), (2, HUB)].into();
+    world.connect_sites(3);
+    world.settle();
+    world.pass_in_turns(200);
+    world.lose(2);
+    world.settle();
+    assert!(world.tree(3).is_lost(2));
+}
+
+/// A hub with a site that has come back a moment before, and of which another one has not heard since.
+fn with_one_that_is_new(count: u8) -> World {
+    let mut world = World::automatic(count);
+    let one = world.open(HUB);
+    world.ask(one, &create(1, "/a", CreateMode::Persistent));
+    world.lose(2);
+    world.settle();
+    world.pass_in_turns(21_000);
+    world.cut.extend([(HUB, 3), (3, HUB)]);
+    world.send(one, &request(xid::PING, Opcode::Ping, |_| ()));
+    let one = world.open(HUB);
+    world.ask(one, &set(1, "/a", b"the third one lacks it"));
+    world.come_back(2, false);
+    world.settle();
+    world.pass_in_turns(200);
+    assert!(world.site_at(2).has_joined());
+    world
+}
+
+#[test]
+fn who_cannot_tell_the_others_what_they_lack_does_not_take_the_hubs_place() {
+    let mut world = with_one_that_is_new(4);
+    world.cut_off(HUB);
+    world.pass_in_turns(11_000);
+    assert_eq!(
+        world.succession(2),
+        SuccessionStep::Ask(set_of(&[3, 4])),
+        "it came with what the third one lacks"
+    );
+    assert_eq!(
+        world.succession(3),
+        SuccessionStep::Ask(set_of(&[2, 4])),
+        "it hears of that one, and cannot have it from there"
+    );
+    assert_eq!(world.succession(4), SuccessionStep::TakePlace(set_of(&[2, 3])));
+    world.take_place(4);
+    assert_eq!(world.torn, BTreeSet::new());
+    for site in [2, 3, 4] {
+        assert_eq!(
+            (world.tree(site).hub(), world.tree(site).get("/a").unwrap().stat().version),
+            (Some(4), 1)
+        );
+    }
+    world.cut.clear();
+    world.pass_in_turns(21_000);
+    world.come_back(HUB, false);
+    world.settle();
+    world.check_equal();
+}
+
+#[test]
+fn where_nobody_can_tell_another_one_what_it_lacks_the_hub_stays_it() {
+    let mut world = with_one_that_is_new(3);
+    world.cut_off(HUB);
+    world.pass_in_turns(11_000);
+    assert_eq!(world.succession(2), SuccessionStep::NobodyCan(set_of(&[3])));
+    assert_eq!(world.succession(3), SuccessionStep::Nothing, "as it knows there are two sites");
+    world.cut.clear();
+    for other in [2, 3] {
+        world.connect_sites(other);
+    }
+    world.settle();
+    world.pass_in_turns(200);
+    assert_eq!((world.tree(3).hub(), world.tree(3).reign()), (Some(HUB), 1));
+    assert!(world.site_at(HUB).acts_as_hub());
+    world.check_equal();
+}
+
+/// Nothing else wakes it.
+#[test]
+fn a_hub_of_one_server_with_nothing_to_do_wakes_to_ask_for_promises() {
+    let world = World::automatic(3);
+    let wakes_us = world.site_at(HUB).next_wake_us().saturating_sub(world.now.mono_us);
+    assert!(wakes_us <= 2_000_000, "it wakes in {wakes_us} us");
+}
+
+#[test]
+fn a_site_is_asked_for_a_promise_as_soon_as_it_can_be() {
+    let mut world = World::automatic(3);
+    world.pass_in_turns(1_000);
+    for other in [2, 3] {
+        world.connect_sites(other);
+    }
+    let now = world.now;
+    // It has not heard from them yet.
+    world.site(HUB).server.tick(now);
+    world.poll(HUB);
+    world.settle();
+    world.pass(100);
+    let until_us = world.site_at(HUB).site_status().unwrap().lease_until_us.unwrap();
+    assert!(until_us >= now.mono_us + 9_000_000, "{until_us}, and it is {now:?}");
+}
+
 /// Sites whose lines break and are mended while time passes, with nobody who gives any order.
 struct Run {
     random: Random,
@@ -329,15 +463,23 @@ impl Run {
         }
         self.pass_on();
         for site in all {
-            let others = self.world.site_at(site).may_take_place(now);
-            let misses =
-                |other: SiteId| !self.is_cut(site, other) && self.world.site_at(other).misses_hub(now);
-            if others.is_some_and(|others| others.iter().all(misses)) {
-                self.world.site(site).server.take_place(now).unwrap();
+            if let SuccessionStep::TakePlace(others) = self.succession(site) {
+                self.world.site(site).server.take_place(others, now).unwrap();
                 self.world.poll(site);
             }
         }
         self.pass_on();
+    }
+
+    fn succession(&self, site: SiteId) -> SuccessionStep {
+        let mut succession = Succession::default();
+        let others = (1..=self.world.sites.len() as u8).filter(|other| *other != site);
+        for other in others.filter(|other| !self.is_cut(site, *other)) {
+            let it = self.world.site_at(other);
+            let reach = it.misses_hub(self.world.now).then(|| it.reach());
+            succession.heard(other, reach, self.world.now);
+        }
+        succession.step(self.world.site_at(site), self.world.now)
     }
 
     /// Connections begin and end as servers see to it.

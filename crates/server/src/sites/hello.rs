@@ -5,20 +5,21 @@
 //! hello   := "stoa sites", version i32, name, term i64, joined bool, applied i64, hub i32, imported i64, lives i32,
 //!            following i64, looks bool, claim, software, levels
 //! welcome := number i32, from i32, hub i32, reign i64, what i32, applied i64, claim, misses bool, software, kept i64,
-//!            levels
+//!            levels, [members i32, promised bool, count i32, (site i32, last i64, floor i64)*]
 //! levels  := oldest i32, newest i32, all i32, level i32     at which those of its servers can work that are connected, up
 //!            to which all of them read, and the one in use, 0 of none
 //! claim   := reign i64, hub i32, life i32, lost i32, needed i32, automatic bool        of reign 0 where there is none
 //! ```
 //! `kept` is for a site that was given up: the zxid of the last of its updates that the others have, 0 of none, and -1
-//! where there is nothing to tell. Releases have `kept` and `levels` since they say so, and the version need not change
-//! for what sites ship: that is what levels are for. Whoever does not know what stands behind the rest passes over it, and who is told
-//! nothing there takes it for -1.
+//! where there is nothing to tell. What a site has that misses the hub stands at the end. Releases have `kept`, `levels`
+//! and that since they say so, and the version need not change for what sites ship: that is what levels are for. Whoever
+//! does not know what stands behind the rest passes over it; who is told nothing there takes it for -1, and for a site
+//! that takes no part in giving the hub up.
 //!
 //! Integers are big-endian, texts have their length before them (i32).
 
 pub(super) use stoa_core::SiteAnswer as Answer;
-use stoa_core::{Claim, Greeting, Levels, SITE_MAX, SiteId, SiteLevels, SiteSet};
+use stoa_core::{Claim, Greeting, Levels, SITE_MAX, SiteId, SiteLevels, SiteReach, SiteSet};
 use stoa_wire::{DecodeError, Reader, ZXID_MAX, put};
 
 /// The protocol between sites, and the state that is sent with it.
@@ -71,8 +72,8 @@ pub(super) struct Welcome {
     pub(super) claim: Option<Claim>,
     /// Up to which position of the hub's log everything is applied.
     pub(super) applied: u64,
-    /// Whether it would follow who takes the hub's place without an operator.
-    pub(super) misses_hub: bool,
+    /// If it would follow who takes the hub's place without an operator: what it has.
+    pub(super) misses_hub: Option<SiteReach>,
     /// Of a site that was given up: the last of its updates that the others have, 0 of none.
     pub(super) kept_zxid: Option<i64>,
     /// What it runs.
@@ -152,10 +153,13 @@ impl Welcome {
         put::i32(&mut out, self.answer as i32);
         put::i64(&mut out, self.applied.cast_signed());
         put_claim(&mut out, self.claim);
-        put::bool(&mut out, self.misses_hub);
+        put::bool(&mut out, self.misses_hub.is_some());
         put::str(&mut out, &self.software);
         put::i64(&mut out, self.kept_zxid.unwrap_or(-1));
         put_levels(&mut out, self.levels);
+        if let Some(reach) = &self.misses_hub {
+            put_reach(&mut out, reach);
+        }
         out
     }
 
@@ -176,6 +180,8 @@ impl Welcome {
         let kept_zxid = if reader.rest().is_empty() { None } else { Some(reader.i64().ok()?) };
         let kept_zxid = kept_zxid.filter(|zxid| (0..=ZXID_MAX).contains(zxid));
         let levels = levels(&mut reader).ok()?;
+        let has_reach = misses_hub && !reader.rest().is_empty();
+        let misses_hub = if has_reach { Some(reach(&mut reader).ok()?) } else { None };
         Some(Self {
             number,
             from,
@@ -195,6 +201,28 @@ impl Welcome {
 fn site(reader: &mut Reader<'_>) -> Result<SiteId, DecodeError> {
     let number = SiteId::try_from(reader.i32()?).ok().filter(|site| *site <= SITE_MAX);
     number.ok_or(DecodeError::BadValue("site"))
+}
+
+fn put_reach(out: &mut Vec<u8>, reach: &SiteReach) {
+    put::i32(out, reach.members.bits().cast_signed());
+    put::bool(out, reach.has_promised);
+    put::i32(out, i32::try_from(reach.updates.len()).unwrap_or(i32::MAX));
+    for (site, (last, floor)) in &reach.updates {
+        put::i32(out, (*site).into());
+        put::i64(out, *last);
+        put::i64(out, *floor);
+    }
+}
+
+fn reach(reader: &mut Reader<'_>) -> Result<SiteReach, DecodeError> {
+    let members = SiteSet::from_bits(reader.i32()?.cast_unsigned());
+    let has_promised = reader.bool()?;
+    let count = reader.i32()?;
+    if !(0..=i32::from(SITE_MAX)).contains(&count) {
+        return Err(DecodeError::BadValue("sites"));
+    }
+    let updates = (0..count).map(|_| Ok((site(reader)?, (reader.i64()?, reader.i64()?))));
+    Ok(SiteReach { members, has_promised, updates: updates.collect::<Result<_, _>>()? })
 }
 
 fn put_claim(out: &mut Vec<u8>, claim: Option<Claim>) {
@@ -294,6 +322,8 @@ mod tests {
 
     #[test]
     fn welcomes_come_back_and_cuts_do_not() {
+        let updates = [(1, (90 << 11, 40 << 11)), (3, (7 << 11, 0))].into();
+        let reach = SiteReach { members: SiteSet::of(3).with(1), updates, has_promised: true };
         let welcome = Welcome {
             number: 2,
             from: 3,
@@ -302,21 +332,25 @@ mod tests {
             answer: Answer::Lost,
             claim: Some(claim_of_two()),
             applied: 9,
-            misses_hub: true,
+            misses_hub: Some(reach),
             kept_zxid: Some(7 << 11),
             software: "stoa 1".into(),
             levels: LEVELS,
         };
         let bytes = welcome.encode();
         assert_eq!(Welcome::decode(&bytes), Some(welcome.clone()));
-        // Who says less than that has a release before.
-        let without_levels = bytes.len() - LEVELS_BYTES;
-        let without_both = without_levels - 8;
-        let of_before = Welcome { levels: SiteLevels::UNSAID, ..welcome.clone() };
+        // Who says less than that has a release before, and takes no part in giving the hub up.
+        let reach_bytes = 4 + 1 + 4 + 2 * 20;
+        let without_reach = bytes.len() - reach_bytes;
+        let without_levels = without_reach - LEVELS_BYTES;
+        let without_all = without_levels - 8;
+        let of_before = Welcome { misses_hub: None, ..welcome.clone() };
+        assert_eq!(Welcome::decode(&bytes[..without_reach]), Some(of_before.clone()));
+        let of_before = Welcome { levels: SiteLevels::UNSAID, ..of_before };
         assert_eq!(Welcome::decode(&bytes[..without_levels]), Some(of_before.clone()));
         let of_before = Welcome { kept_zxid: None, ..of_before };
-        assert_eq!(Welcome::decode(&bytes[..without_both]), Some(of_before.clone()));
-        let is_one = |len: usize| [without_levels, without_both].contains(&len);
+        assert_eq!(Welcome::decode(&bytes[..without_all]), Some(of_before.clone()));
+        let is_one = |len: usize| [without_reach, without_levels, without_all].contains(&len);
         assert!((0..bytes.len()).all(|len| is_one(len) || Welcome::decode(&bytes[..len]).is_none()));
         // And who has the next one may say more.
         assert_eq!(Welcome::decode(&[&bytes[..], b"more"].concat()), Some(welcome));

@@ -122,7 +122,7 @@ impl Sites {
     /// Another site has told what it knows.
     fn learn(&self, welcome: &Welcome, driver: &Driver) {
         let (now, upper) = (driver.now(), self.upper(driver));
-        self.succession.borrow_mut().heard(welcome.from, welcome.misses_hub, now);
+        self.succession.borrow_mut().heard(welcome.from, welcome.misses_hub.clone(), now);
         self.make_up(welcome, driver);
         {
             let mut server = driver.server.borrow_mut();
@@ -328,7 +328,7 @@ impl Sites {
             answer,
             claim,
             applied,
-            misses_hub: server.misses_hub(driver.now()),
+            misses_hub: server.misses_hub(driver.now()).then(|| server.reach()),
             kept_zxid: kept_of_site(&server, site.number, &greeting),
             software: software(),
             levels: server.own_levels(),

@@ -8,8 +8,8 @@ use super::hello::Welcome;
 use crate::driver::Driver;
 
 impl Sites {
-    /// At the site that is to take the hub's place, when that is away: asks the others, and claims it when all of them
-    /// agree.
+    /// At a site that misses the hub: asks the others, and claims its place when all of them miss it, too, and this is the
+    /// site that can take it.
     pub(super) fn tend_succession(&self, driver: &Driver) {
         let now = driver.now();
         let step = self.succession.borrow_mut().step(&driver.server.borrow(), now);
@@ -22,13 +22,22 @@ impl Sites {
                 ));
                 self.to_look_at.set(others.iter().fold(self.to_look_at.get(), SiteSet::with));
             }
-            SuccessionStep::TakePlace(_) => self.take_place(driver),
+            SuccessionStep::NobodyCan(others) => {
+                self.complaints.say(
+                    "no other site hears the hub, and none of them can take its place, since each lacks something that no \
+                     other one can tell it (one has joined a moment before): mend the hub or the lines to it, or promote \
+                     the site that has most, and have those that lack something given up with it (stoa sites promote \
+                     --lose)",
+                );
+                self.to_look_at.set(others.iter().fold(self.to_look_at.get(), SiteSet::with));
+            }
+            SuccessionStep::TakePlace(others) => self.take_place(others, driver),
         }
     }
 
-    fn take_place(&self, driver: &Driver) {
+    fn take_place(&self, others: SiteSet, driver: &Driver) {
         let now = driver.now();
-        let claimed = driver.server.borrow_mut().take_place(now);
+        let claimed = driver.server.borrow_mut().take_place(others, now);
         driver.after_input();
         match claimed {
             Ok(claim) => {

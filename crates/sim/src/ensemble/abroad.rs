@@ -45,7 +45,7 @@ pub(crate) enum FromAbroad {
         others: SiteSet,
     },
     /// This site is to take the place of the hub, which nobody hears.
-    TakePlace,
+    TakePlace(SiteSet),
     /// An operator has a site given up.
     Lose(SiteId),
     /// An operator has this site, which was given up, take the hub's state.
@@ -113,7 +113,7 @@ impl Process {
             FromAbroad::Follow(claim) => core.follow_site(claim, now),
             // Who is refused is asked once more, or another one is.
             FromAbroad::Promote { lost, others } => _ = core.claim_reign(lost, others, now),
-            FromAbroad::TakePlace => _ = core.take_place(now),
+            FromAbroad::TakePlace(others) => _ = core.take_place(others, now),
             FromAbroad::Lose(site) => _ = core.lose_site(site, now),
             FromAbroad::Discard => _ = core.discard_site(now),
             FromAbroad::Levels(site, levels) => core.site_levels(site, levels),
@@ -245,6 +245,13 @@ impl World {
                 1 => most_ppm,
                 _ => self.rng.below(most_ppm),
             };
+            machine.clock.goes(fast_ppm, self.rng.below(offset_us));
+        }
+    }
+
+    /// All clocks go so many millionths faster than others, and do not start far from each other.
+    pub(crate) fn clocks_go(&mut self, fast_ppm: u64, offset_us: u64) {
+        for machine in self.machines.values_mut() {
             machine.clock.goes(fast_ppm, self.rng.below(offset_us));
         }
     }

@@ -3,9 +3,21 @@
 
 use super::lines::Bound;
 use super::meeting::{SILENCE_US, at_of, site_of};
-use super::{Passage, SiteRun};
+use super::storms::Storm;
+use super::{HUB_AT, Passage, SiteRun};
+use crate::ensemble::World;
+use crate::rng::Rng;
 use std::collections::BTreeMap;
 use stoa_check::{Checked, wrong};
+use stoa_core::SiteSet;
+
+/// How much faster than others clocks go, millionths, and how far they are from each other, microseconds.
+const FAST_PPM: u64 = 100_000;
+const APART_US: u64 = 30_000_000;
+/// Others start again so soon behind that the hub is cut off, at most: it has its lease then, microseconds.
+const RESTART_US: u64 = 6_000_000;
+/// Of whom a claim waits for, one does not hear of it for so long, at most, and the old hub for that much longer.
+const UNHEARD_US: u64 = 5_000_000;
 
 /// Nobody is the hub for no longer, where there could be one, microseconds.
 const PATIENCE_US: u64 = 50_000_000;
@@ -35,6 +47,18 @@ pub(super) struct Absences {
     given_up: usize,
     /// The last reign that has begun anywhere.
     reign: u64,
+}
+
+/// No two clocks go alike. In some runs those of one site are slow, and all others are as fast as they may be: then
+/// promises are over as soon as can be, by the hub's clock.
+pub(super) fn set_clocks(worlds: &mut [World], rng: &mut Rng) {
+    if !rng.one_in(3) {
+        return worlds.iter_mut().for_each(|world| world.clocks_differ(FAST_PPM, APART_US));
+    }
+    let slow = if rng.one_in(2) { HUB_AT } else { rng.index(worlds.len()) };
+    for (at, world) in worlds.iter_mut().enumerate() {
+        world.clocks_go(if at == slow { 0 } else { FAST_PPM }, APART_US);
+    }
 }
 
 impl SiteRun {
@@ -84,7 +108,41 @@ impl SiteRun {
                 self.after(for_us, Passage::Rise(at));
             }
             Absence::Paused => self.stands_still_for(at, for_us),
-            Absence::Cut | Absence::CutTo | Absence::CutFrom => self.is_cut_off(at, how, until_us),
+            Absence::Cut | Absence::CutTo | Absence::CutFrom => {
+                self.is_cut_off(at, how, until_us);
+                if self.rng.one_in(3) {
+                    self.others_start_again(at);
+                }
+            }
+        }
+    }
+
+    /// The servers of all other sites start again, which have promised something a moment before.
+    fn others_start_again(&mut self, at: usize) {
+        for other in (0..self.worlds.len()).filter(|other| *other != at) {
+            let after_us = self.rng.below(RESTART_US);
+            self.after(after_us, Passage::Storm(Storm::Restart(other)));
+        }
+    }
+
+    /// A site claims to be the hub in the place of one that is cut off. It may be that one of those that miss the hub, too,
+    /// hears from that again, and not of the claim.
+    pub(super) fn is_claimed(&mut self, by: usize, others: SiteSet) {
+        if self.is_healing || !self.rng.one_in(3) {
+            return;
+        }
+        let others: Vec<usize> = others.iter().map(at_of).collect();
+        let (one, hub) = (others[self.rng.index(others.len())], self.hub);
+        let one_us = self.now_us + self.rng.range(500_000, UNHEARD_US);
+        let hub_us = one_us + self.rng.range(500_000, UNHEARD_US);
+        for (site, until_us) in [(one, one_us), (hub, hub_us)] {
+            self.lines.cut(by, site, until_us);
+            self.lines.cut(site, by, until_us);
+        }
+        for (from, to) in [(one, hub), (hub, one)] {
+            if let Some(until_us) = self.lines.heal(from, to) {
+                self.at(hub_us, Passage::Storm(Storm::CutAgain(from, to, until_us)));
+            }
         }
     }
 

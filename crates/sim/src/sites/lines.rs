@@ -137,6 +137,11 @@ impl Lines {
         *until = until_us.max(*until);
     }
 
+    /// It passes again. Returns until when it would not have.
+    pub(super) fn heal(&mut self, from: usize, to: usize) -> Option<u64> {
+        self.cuts.remove(&(from, to))
+    }
+
     /// A site is cut off from all others, or not any more.
     pub(super) fn cut_off(&mut self, at: usize, is_alone: bool) {
         if is_alone {

@@ -6,8 +6,8 @@ use super::meeting::{at_of, site_of};
 use super::{Passage, SiteRun};
 use crate::ensemble::FromAbroad;
 use stoa_core::{
-    Claim, Greeting, SiteAnswer, SiteId, SiteSet, Succession, SuccessionStep, answer_site, believed_hub,
-    hub_is_back, knows_later_hub,
+    Claim, Greeting, SiteAnswer, SiteId, SiteReach, SiteSet, Succession, SuccessionStep, answer_site,
+    believed_hub, hub_is_back, knows_later_hub,
 };
 
 /// How often a site asks another one who the hub is, microseconds.
@@ -27,14 +27,14 @@ pub(super) struct Mind {
 }
 
 /// What a leader is told that asks.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Hearsay {
     from: SiteId,
     hub: SiteId,
     reign: u64,
     answer: SiteAnswer,
     claim: Option<Claim>,
-    misses_hub: bool,
+    misses_hub: Option<SiteReach>,
 }
 
 impl SiteRun {
@@ -97,7 +97,7 @@ impl SiteRun {
         let tree = shard.tree();
         let (hub, reign, claim) = (tree.hub().unwrap_or_default(), tree.reign(), tree.streams().claim());
         let now = self.worlds[at].clock_of(end.server, self.now_us);
-        let misses_hub = now.is_some_and(|now| shard.misses_hub(now));
+        let misses_hub = now.filter(|now| shard.misses_hub(*now)).map(|_| shard.reach());
         let from = site_of(at);
         let told = Hearsay { from, hub, reign, answer, claim, misses_hub };
         if knows_later_hub(shard, greeting) {
@@ -115,7 +115,7 @@ impl SiteRun {
             return;
         }
         if self.plan.is_automatic() {
-            self.hears_of_the_hub((at, end), told);
+            self.hears_of_the_hub((at, end), &told);
         }
         let Some(shard) = self.worlds[at].shard(end.server) else { return };
         let believed = believed_hub(shard, self.mind(at, end).believed, (told.reign, told.hub));
@@ -127,8 +127,8 @@ impl SiteRun {
         }
     }
 
-    /// What the server does in `sites/succession.rs`: who is to take the place of a hub that is away asks the others, and
-    /// claims it when all of them miss it, too.
+    /// What the server does in `sites/succession.rs`: who misses the hub asks the others, and claims its place when all
+    /// of them do, too, and it is the one that can.
     pub(super) fn tend_succession(&mut self, at: usize, end: End) {
         let Some(now) = self.worlds[at].clock_of(end.server, self.now_us) else { return };
         let mind = self.minds.entry((at, end.server, end.life)).or_default();
@@ -136,19 +136,24 @@ impl SiteRun {
         match mind.succession.step(shard, now) {
             SuccessionStep::Nothing => {}
             SuccessionStep::Ask(others) => self.is_to_look_at(at, end, others),
+            SuccessionStep::NobodyCan(others) => {
+                self.worlds[at].note("succession", format_args!("none of the others can be the hub"));
+                self.is_to_look_at(at, end, others);
+            }
             SuccessionStep::TakePlace(others) => {
                 self.counts.claims += 1;
                 let whom = (end.server, end.life);
-                self.worlds[at].comes_from_abroad(self.now_us, whom, FromAbroad::TakePlace);
+                self.worlds[at].comes_from_abroad(self.now_us, whom, FromAbroad::TakePlace(others));
                 self.is_to_look_at(at, end, others);
+                self.is_claimed(at, others);
             }
         }
     }
 
     /// Another site has said whether it misses the hub, or is that and is there again.
-    fn hears_of_the_hub(&mut self, (at, end): (usize, End), told: Hearsay) {
+    fn hears_of_the_hub(&mut self, (at, end): (usize, End), told: &Hearsay) {
         let Some(now) = self.worlds[at].clock_of(end.server, self.now_us) else { return };
-        self.mind_mut(at, end).succession.heard(told.from, told.misses_hub, now);
+        self.mind_mut(at, end).succession.heard(told.from, told.misses_hub.clone(), now);
         let Some(shard) = self.worlds[at].shard(end.server) else { return };
         if let Some(others) = hub_is_back(shard, told.from, told.hub) {
             let order = FromAbroad::Promote { lost: SiteSet::default(), others };

@@ -40,10 +40,6 @@ const HUB: SiteId = 1;
 const HUB_AT: usize = 0;
 /// More steps than any run takes. Servers that propose something for ever have a run never end.
 const STEPS_MAX: u64 = 2_000_000;
-/// Where others take the hub's place by themselves, how much faster than others clocks go, millionths, and how far they
-/// are from each other, microseconds.
-const FAST_PPM: u64 = 100_000;
-const APART_US: u64 = 30_000_000;
 
 /// Something that is going to happen between sites.
 #[derive(Debug, Clone)]
@@ -215,12 +211,12 @@ impl SiteRun {
         let world = |rng: &mut Rng, at: usize| {
             let mut world = World::empty(rng.next_u64(), plan.life.clone(), printing);
             world.calls_itself(at as u8 + 1);
-            if plan.is_automatic() {
-                world.clocks_differ(FAST_PPM, APART_US);
-            }
             world
         };
-        let worlds: Vec<World> = (0..plan.sites).map(|at| world(&mut rng, at)).collect();
+        let mut worlds: Vec<World> = (0..plan.sites).map(|at| world(&mut rng, at)).collect();
+        if plan.is_automatic() {
+            absence::set_clocks(&mut worlds, &mut rng);
+        }
         let late_us = plan.storms.late_ms * 1000;
         let comes_us = (0..plan.sites).map(|at| if at + 1 == plan.sites { late_us } else { 0 }).collect();
         let mut run = Self {

@@ -450,11 +450,12 @@ impl SiteRun {
         let standing = shard.tree().streams().standing();
         let lives = shard.tree().times_lost(site_of(at));
         let is_member = shard.has_joined() && standing == SiteStanding::Member;
-        if is_member
-            && let Some(tree) = hub.and_then(|hub| self.first_of(hub)).map(|shard| shard.tree())
-            && !tree.is_lost(site_of(at))
-            && tree.times_lost(site_of(at)) == lives
-        {
+        // It may have taken the hub's place by itself, since it has come back.
+        let is_hub = is_member && shard.tree().hub() == Some(site_of(at));
+        let tree = hub.and_then(|hub| self.first_of(hub)).map(|shard| shard.tree());
+        let is_known =
+            tree.is_some_and(|tree| !tree.is_lost(site_of(at)) && tree.times_lost(site_of(at)) == lives);
+        if is_hub || is_member && is_known {
             self.operator.dooms.remove(&at);
             self.ledger.borrow_mut().shunned.remove(&at);
             self.counts.returns += 1;

@@ -2,6 +2,7 @@
 
 use super::lines::Bound;
 use super::{Passage, SiteRun};
+use std::ops::Range;
 
 /// Something that goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,6 +11,10 @@ pub(super) enum Storm {
     Break,
     Down,
     Away,
+    /// The servers of a site start again at once.
+    Restart(usize),
+    /// Nothing passes any more from one site to another until then, as before.
+    CutAgain(usize, usize, u64),
 }
 
 impl SiteRun {
@@ -26,6 +31,8 @@ impl SiteRun {
             Storm::Break => storms.break_ms,
             Storm::Down => storms.down_ms,
             Storm::Away => storms.away_ms,
+            // They are consequences of others.
+            Storm::Restart(_) | Storm::CutAgain(..) => 0,
         };
         if mean_ms > 0 && !self.is_healing {
             let after = self.rng.range(1, mean_ms * 2000);
@@ -50,14 +57,21 @@ impl SiteRun {
             }
             Storm::Down => {
                 let at = self.rng.index(self.worlds.len());
-                self.counts.downs += 1;
-                let (power, for_us) = (self.rng.one_in(2), self.rng.range(100_000, 4_000_000));
-                let world = &mut self.worlds[at];
-                world.ids().into_iter().for_each(|id| world.fell(id, power));
-                self.after(for_us, Passage::Rise(at));
+                self.goes_down(at, 100_000..4_000_000);
             }
+            Storm::CutAgain(from, to, until_us) => self.lines.cut(from, to, until_us),
+            Storm::Restart(at) => self.goes_down(at, 50_000..500_000),
         }
         self.schedule_storm(storm);
+    }
+
+    /// All servers of a site end, and start again after so many microseconds.
+    fn goes_down(&mut self, at: usize, for_us: Range<u64>) {
+        self.counts.downs += 1;
+        let (power, for_us) = (self.rng.one_in(2), self.rng.range(for_us.start, for_us.end));
+        let world = &mut self.worlds[at];
+        world.ids().into_iter().for_each(|id| world.fell(id, power));
+        self.after(for_us, Passage::Rise(at));
     }
 
     /// Nothing passes between the hub and a site, or all of them, for a while: no way, or one way only.

@@ -68,6 +68,7 @@ alarms! {
     a_promise_that_is_not_kept_is_found: PromiseIsNotKept in "automatic",
     a_lease_that_is_counted_from_the_answer_is_found: LeaseFromTheAnswer in "automatic",
     a_level_that_not_all_sites_read_is_found: RaisedBeforeSitesRead in "releases",
+    who_follows_though_it_is_bound_is_found: FollowsThoughBound in "automatic",
 }
 
 #[test]
@@ -79,6 +80,18 @@ fn a_lead_that_is_not_handed_over_and_forgets_is_found() {
 #[test]
 fn a_session_that_goes_where_it_was_is_found() {
     found_from(1_001, "hubs", 1, Bug::GoesWhereItWas);
+}
+
+/// The hub's clock has to be the slow one, and all others have to be fast.
+#[test]
+fn a_lease_that_lasts_as_long_as_a_promise_is_found() {
+    found_from(61, "automatic", 1, Bug::LeaseAsLongAsPromise);
+}
+
+/// All others have to start again while the hub has its lease, and one of them to know that it was asked for promises.
+#[test]
+fn a_promise_that_ends_with_a_start_is_found() {
+    found_from(131, "automatic", 1, Bug::PromiseEndsWithAStart);
 }
 
 #[test]
