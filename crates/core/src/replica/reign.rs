@@ -36,7 +36,7 @@ impl fmt::Display for ReignRefusal {
         match self {
             Self::NotLeading => f.write_str("this server does not lead its site now: ask the one that does"),
             Self::NotJoined => f.write_str("this site is none of the others now"),
-            Self::NotTheHub(hub) => write!(f, "only the hub gives up a site: ask at site {hub}"),
+            Self::NotTheHub(hub) => write!(f, "only the hub does that: ask at the leader of site {hub}"),
             Self::IsTheHub => f.write_str("this site is the hub already"),
             Self::NoSite => f.write_str("there is no such site, or it is this one"),
             Self::IsLost => f.write_str("it was given up already"),
