@@ -251,6 +251,9 @@ impl Policy {
 
     /// Puts down that something is used in the group that it is in, or a directory above it.
     fn used_in_group(&mut self, path: &str, site: Site, times: u32) {
+        if self.groups.is_empty() {
+            return;
+        }
         if let Some(top) = upward(path).take(LEVELS + 1).find(|top| self.groups.odds(top).is_some()) {
             self.groups.used(top, site, times);
         }
