@@ -1,7 +1,7 @@
-//! What another site lacks of this site's log, when nothing is known of its position in that, but of each site the last
+//! What another site lacks of this site's log, when nothing is known of its position in that, but of each source the last
 //! update that it has.
 //!
-//! Updates of one site are everywhere in one order, so who has one of them has all before it. What is looked at must begin
+//! Updates of one source are everywhere in one order, so who has one of them has all before it. What is looked at must begin
 //! where it has everything before: what is kept in memory, if it has all that is not kept any more; or the whole log, if
 //! it has what was here when that began. Else something may be missing in between, and it must not be told any of the
 //! rest. (That something which it has stands in the log shows nothing: it may have come once more, by way of another
@@ -10,14 +10,14 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use stoa_partition::{Items, is_of_streams, made_in};
-use stoa_tree::SiteId;
+use stoa_tree::{SiteId, Source};
 
 /// See the module.
 #[derive(Debug, Clone)]
 pub(crate) struct Lacks {
-    has: BTreeMap<SiteId, i64>,
+    has: BTreeMap<Source, i64>,
     /// Sites of whose updates it lacks some, where it was not seen yet that none of these is missing.
-    unseen: BTreeSet<SiteId>,
+    unseen: BTreeSet<Source>,
     /// Where this site's log began, and whether anything was looked at.
     begun: u64,
     has_looked: bool,
@@ -28,21 +28,22 @@ pub(crate) struct Lacks {
 impl Lacks {
     /// Of who has these; `seen` is what is here.
     pub(crate) fn new(
-        has: &[(SiteId, i64)],
+        has: &[(Source, i64)],
         own: SiteId,
-        floors: &BTreeMap<SiteId, i64>,
-        seen: impl Iterator<Item = (SiteId, i64)>,
+        floors: &BTreeMap<Source, i64>,
+        seen: impl Iterator<Item = (Source, i64)>,
         begun: u64,
     ) -> Self {
         let mut has: BTreeMap<_, _> = has.iter().copied().collect();
         // What this site has done before is nobody's but its own.
-        let first = floors.get(&own).copied().unwrap_or(0);
-        let own_has = has.entry(own).or_default();
-        *own_has = first.max(*own_has);
-        let is_more = |(site, zxid): &(SiteId, i64)| *zxid > has.get(site).copied().unwrap_or(0);
-        let unseen: BTreeSet<SiteId> = seen.filter(is_more).map(|(site, _)| site).collect();
-        let floor = |site: &SiteId| floors.get(site).copied().unwrap_or(0);
-        let is_torn = unseen.iter().any(|site| has.get(site).copied().unwrap_or(0) < floor(site));
+        for (source, first) in floors.iter().filter(|(source, _)| source.site == own) {
+            let own_has = has.entry(*source).or_default();
+            *own_has = (*own_has).max(*first);
+        }
+        let is_more = |(source, zxid): &(Source, i64)| *zxid > has.get(source).copied().unwrap_or(0);
+        let unseen: BTreeSet<Source> = seen.filter(is_more).map(|(source, _)| source).collect();
+        let floor = |source: &Source| floors.get(source).copied().unwrap_or(0);
+        let is_torn = unseen.iter().any(|source| has.get(source).copied().unwrap_or(0) < floor(source));
         Self { has, unseen, begun, has_looked: false, is_torn }
     }
 
@@ -52,10 +53,10 @@ impl Lacks {
         let is_first = !core::mem::replace(&mut self.has_looked, true);
         self.is_torn |= is_first && position > self.begun && !self.unseen.is_empty();
         let mut is_lacked = false;
-        made_in(entry, &mut |site, zxid| {
-            let has = self.has.get(&site).copied().unwrap_or(0);
+        made_in(entry, &mut |source, zxid| {
+            let has = self.has.get(&source).copied().unwrap_or(0);
             is_lacked |= zxid > has;
-            self.unseen.remove(&site);
+            self.unseen.remove(&source);
         });
         is_lacked
     }
@@ -76,10 +77,10 @@ impl Lacks {
     }
 
     /// Whether it has everything that is not kept in memory any more: then what is kept is all that has to be looked at.
-    pub(crate) fn is_all_kept(&mut self, gone: Option<&BTreeMap<SiteId, i64>>) -> bool {
+    pub(crate) fn is_all_kept(&mut self, gone: Option<&BTreeMap<Source, i64>>) -> bool {
         let Some(gone) = gone else { return self.unseen.is_empty() };
-        let has = |site: &SiteId| self.has.get(site).copied().unwrap_or(0);
-        let is_all = self.unseen.iter().all(|site| has(site) >= gone.get(site).copied().unwrap_or(0));
+        let has = |source: &Source| self.has.get(source).copied().unwrap_or(0);
+        let is_all = self.unseen.iter().all(|source| has(source) >= gone.get(source).copied().unwrap_or(0));
         if is_all {
             self.unseen.clear();
         }
@@ -90,11 +91,14 @@ impl Lacks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     const OWN: SiteId = 2;
 
     fn lacks(has: &[(SiteId, i64)], seen: &[(SiteId, i64)], floors: &[(SiteId, i64)]) -> Lacks {
-        Lacks::new(has, OWN, &floors.iter().copied().collect(), seen.iter().copied(), 10)
+        let of = |(site, zxid): &(SiteId, i64)| (Source::first_of(*site), *zxid);
+        let has: Vec<_> = has.iter().map(of).collect();
+        Lacks::new(&has, OWN, &floors.iter().map(of).collect(), seen.iter().map(of), 10)
     }
 
     #[test]
@@ -108,7 +112,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_all_when_it_has_everything_else() {
-        let gone: BTreeMap<SiteId, i64> = [(1, 50), (3, 70)].into();
+        let gone: BTreeMap<Source, i64> = [(Source::first_of(1), 50), (Source::first_of(3), 70)].into();
         let of = |has: &[(SiteId, i64)]| lacks(has, &[(1, 90), (3, 70)], &[]);
         assert!(of(&[(1, 50), (3, 70)]).is_all_kept(Some(&gone)));
         assert!(!of(&[(1, 49), (3, 70)]).is_all_kept(Some(&gone)));

@@ -94,6 +94,6 @@ pub use stoa_timeline::{
     Origin, Outgoing, PartitionMessage, PeerOutput, Slices, Standing, Start, Starts, TakenOver, server_of,
     servers_of, timeline_of,
 };
-pub use stoa_tree::{Claim, Levels, NewerLevel, SITE_MAX, SiteId, SiteSet, SiteStanding, TokenRefusal};
+pub use stoa_tree::{Claim, Levels, NewerLevel, SITE_MAX, SiteId, SiteSet, SiteStanding, Source, TokenRefusal};
 pub use stoa_wire::Timestamp;
 pub use succession::{SiteReach, Succession, SuccessionStep, hub_is_back};

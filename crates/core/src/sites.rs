@@ -29,7 +29,7 @@ use stoa_front::ConnectionId;
 use stoa_partition::made_in;
 use stoa_sites::is_at_or_below;
 use stoa_timeline::BadMessage;
-use stoa_tree::{SiteId, SiteSet, Ticket, site_of_zxid};
+use stoa_tree::{SiteId, SiteSet, Source, Ticket, source_of_zxid};
 
 const BATCH: u8 = 1;
 const HAVE: u8 = 2;
@@ -55,7 +55,7 @@ pub(crate) enum SiteMessage {
     Have { position: u64 },
     Again { position: u64 },
     Join,
-    Missing { has: Vec<(SiteId, i64)> },
+    Missing { has: Vec<(Source, i64)> },
     Ask { term: u64, asked_us: u64 },
     Promise { term: u64, asked_us: u64 },
 }
@@ -85,8 +85,8 @@ impl SiteMessage {
             Self::Join => out.put_u8(JOIN),
             Self::Missing { has } => {
                 out.put_u8(MISSING);
-                for (site, zxid) in has {
-                    out.put_u8(*site);
+                for (source, zxid) in has {
+                    out.put_u8(source.site);
                     out.put_i64_le(*zxid);
                 }
             }
@@ -113,7 +113,11 @@ impl SiteMessage {
             Some(&PROMISE) if bytes.len() == 17 => Ok(Self::Promise { term: number()?, asked_us: number()? }),
             Some(&JOIN) if bytes.len() == 1 => Ok(Self::Join),
             Some(&MISSING) if (bytes.len() - 1).is_multiple_of(9) => {
-                let of = |has: &[u8]| (has[0], i64::from_le_bytes(core::array::from_fn(|at| has[at + 1])));
+                let of = |has: &[u8]| {
+                    let zxid = i64::from_le_bytes(core::array::from_fn(|at| has[at + 1]));
+                    let source = Some(source_of_zxid(zxid)).filter(|source| source.site == has[0]);
+                    (source.unwrap_or(Source::first_of(has[0])), zxid)
+                };
                 Ok(Self::Missing { has: bytes[1..].chunks_exact(9).map(of).collect() })
             }
             Some(&BATCH) => {
@@ -245,7 +249,7 @@ pub(crate) struct Kept {
     /// Up to here nothing is kept any more.
     gone: u64,
     /// The last update of each site in what is not kept any more since this is a site, if that is known.
-    gone_seen: Option<BTreeMap<SiteId, i64>>,
+    gone_seen: Option<BTreeMap<Source, i64>>,
 }
 
 impl Kept {
@@ -267,8 +271,8 @@ impl Kept {
         self.gone_seen = Some(BTreeMap::new());
     }
 
-    /// The last update of each site in what is not kept any more, if that is known.
-    pub(crate) fn gone_seen(&self) -> Option<&BTreeMap<SiteId, i64>> {
+    /// The last update of each source in what is not kept any more, if that is known.
+    pub(crate) fn gone_seen(&self) -> Option<&BTreeMap<Source, i64>> {
         self.gone_seen.as_ref()
     }
 
@@ -280,13 +284,13 @@ impl Kept {
             self.bytes -= first.entry.len();
             self.gone = first.position;
             if let Some(seen) = &mut self.gone_seen {
-                let mut sees = |site, zxid: i64| {
-                    let last = seen.entry(site).or_default();
+                let mut sees = |source, zxid: i64| {
+                    let last = seen.entry(source).or_default();
                     *last = zxid.max(*last);
                 };
                 match first.made {
                     Made::Nothing => {}
-                    Made::UpTo(zxid) => sees(site_of_zxid(zxid), zxid),
+                    Made::UpTo(zxid) => sees(source_of_zxid(zxid), zxid),
                     Made::Unknown => made_in(&first.entry, &mut sees),
                 }
             }
@@ -751,7 +755,12 @@ mod tests {
     fn messages_come_back_and_cuts_are_refused() {
         let entries = alloc::vec![(5, Bytes::from_static(b"items")), (9, Bytes::new())];
         let (have, again) = (SiteMessage::Have { position: 7 }, SiteMessage::Again { position: 7 });
-        let missing = SiteMessage::Missing { has: alloc::vec![(2, 7 << 20), (31, -1)] };
+        let missing = SiteMessage::Missing {
+            has: alloc::vec![
+                (Source::first_of(2), 7 << 20),
+                (Source { site: 31, partition: 3 }, 9 << 11 | 3 << 5 | 31),
+            ],
+        };
         let (ask, promise) =
             (SiteMessage::Ask { term: 3, asked_us: 1 << 40 }, SiteMessage::Promise { term: 3, asked_us: 9 });
         for message in [
@@ -805,7 +814,7 @@ mod tests {
         for (position, made) in [(1, Made::UpTo(one)), (2, Made::Nothing), (3, Made::UpTo(two))] {
             kept.push(position, Bytes::from_static(b"entry"), made, 0);
         }
-        let seen = |kept: &Kept| kept.gone_seen().and_then(|seen| seen.get(&1).copied());
+        let seen = |kept: &Kept| kept.gone_seen().and_then(|seen| seen.get(&Source::first_of(1)).copied());
         kept.trim(1, 0, usize::MAX);
         assert_eq!(seen(&kept), Some(one));
         kept.trim(3, 0, usize::MAX);

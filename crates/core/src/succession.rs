@@ -10,7 +10,7 @@
 use crate::replica::Replica;
 use alloc::collections::BTreeMap;
 use stoa_partition::Now;
-use stoa_tree::{SiteId, SiteSet};
+use stoa_tree::{SiteId, SiteSet, Source};
 
 /// How often the others are asked.
 const ASK_US: u64 = 2_000_000;
@@ -22,9 +22,9 @@ const BELIEVED_US: u64 = 2 * ASK_US;
 pub struct SiteReach {
     /// The sites that were not given up.
     pub members: SiteSet,
-    /// Of each site that is known there: the last of its updates that is there, and the last one that was there when the
+    /// Of each source that is known there: the last of its updates that is there, and the last one that was there when the
     /// log began, which so can tell what is behind that.
-    pub updates: BTreeMap<SiteId, (i64, i64)>,
+    pub updates: BTreeMap<Source, (i64, i64)>,
     /// Whether the hub has asked it for promises: one that has not needs none.
     pub has_promised: bool,
 }
@@ -34,7 +34,7 @@ impl SiteReach {
     /// is nobody else's.
     fn can_tell(&self, own: SiteId, (other, reach): (SiteId, &Self)) -> bool {
         let has = |maker| reach.updates.get(maker).map_or(0, |(last, _)| *last);
-        let of_others = self.updates.iter().filter(|(maker, _)| **maker != own && **maker != other);
+        let of_others = self.updates.iter().filter(|(maker, _)| maker.site != own && maker.site != other);
         of_others.into_iter().all(|(maker, (_, floor))| has(maker) >= *floor)
     }
 }
@@ -132,7 +132,7 @@ mod tests {
 
     fn all(of: &[(SiteId, Has<'_>)]) -> BTreeMap<SiteId, SiteReach> {
         let reach = |has: Has<'_>| SiteReach {
-            updates: has.iter().map(|(of, last, floor)| (*of, (*last, *floor))).collect(),
+            updates: has.iter().map(|(of, last, floor)| (Source::first_of(*of), (*last, *floor))).collect(),
             ..SiteReach::default()
         };
         of.iter().map(|(site, has)| (*site, reach(has))).collect()

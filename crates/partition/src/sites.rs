@@ -30,7 +30,7 @@ use core::fmt;
 use stoa_timeline::Origin;
 use stoa_tree::{
     CarriedOut, Claim, CorruptUpdate, SITE_MAX, SiteId, SiteSet, SiteStanding, Ticket, TokenRefusal, Tree,
-    Update, Waiting, site_of_zxid,
+    Source, Update, Waiting, site_of_zxid, source_of_zxid,
 };
 use stoa_wire::ZXID_MAX;
 
@@ -520,16 +520,16 @@ fn is_for(ticket: Option<Origin>, link: Link) -> bool {
     ticket.is_some_and(|origin| origin.site != 0 && (origin.site == link.to || link.to == link.hub))
 }
 
-/// Calls `each` with the site and the zxid of each update that an entry holds, also of those that have come from others.
-pub fn made_in(entry: &[u8], each: &mut impl FnMut(SiteId, i64)) {
+/// Calls `each` with the source and the zxid of each update that an entry holds, also of those that have come from others.
+pub fn made_in(entry: &[u8], each: &mut impl FnMut(Source, i64)) {
     for item in Items::new(entry).map_while(Result::ok) {
         match item.outcome {
             Outcome::Site(SiteItem::Import { items, .. }) => {
                 for imported in Items::imported(items).map_while(Result::ok) {
-                    update_of(&imported).into_iter().for_each(|zxid| each(site_of_zxid(zxid), zxid));
+                    update_of(&imported).into_iter().for_each(|zxid| each(source_of_zxid(zxid), zxid));
                 }
             }
-            _ => update_of(&item).into_iter().for_each(|zxid| each(site_of_zxid(zxid), zxid)),
+            _ => update_of(&item).into_iter().for_each(|zxid| each(source_of_zxid(zxid), zxid)),
         }
     }
 }

@@ -71,7 +71,7 @@ pub use reserved::{CONFIG_PATH, PROGRAMS};
 pub use session::{Contact, SessionInfo, is_same_password};
 pub use sites::{
     CarriedOut, Claim, LackedTokens, Levels, NewerLevel, SITE_MAX, SiteId, SiteSet, SiteStanding, Streams,
-    Ticket, TokenRefusal, Waiting, site_of_zxid, tokens_of,
+    Source, Ticket, TokenRefusal, Waiting, site_of_zxid, source_of_zxid, tokens_of,
 };
 pub use tree::Tree;
 pub use update::{CorruptUpdate, Update, Updates};

@@ -67,6 +67,6 @@ pub(crate) use outstanding::OutstandingTokens;
 pub use reign::Claim;
 pub(crate) use snapshot::write_home;
 pub(crate) use state::Sites;
-pub use state::{SITE_MAX, SiteId, SiteSet, site_of_zxid};
+pub use state::{SITE_MAX, SiteId, SiteSet, Source, site_of_zxid, source_of_zxid};
 pub use streams::{CarriedOut, SiteStanding, Streams, Ticket, Waiting};
 pub use tokens::{LackedTokens, tokens_of};

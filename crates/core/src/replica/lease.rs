@@ -11,7 +11,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use stoa_partition::{Item, Now, Outcome, SiteItem};
 use stoa_timeline::Lead;
-use stoa_tree::{Claim, SITE_MAX, SiteId, SiteSet};
+use stoa_tree::{Claim, SITE_MAX, SiteId, SiteSet, Source};
 
 /// The numbers of the sites in a list, also of those of which it says nothing that can be read.
 fn listed(list: &[u8]) -> SiteSet {
@@ -174,9 +174,9 @@ impl Replica {
     #[must_use]
     pub fn reach(&self) -> SiteReach {
         let tree = self.applied.partition.tree();
-        let floors: BTreeMap<SiteId, i64> = tree.floors().collect();
-        let floor = |site: &SiteId| floors.get(site).copied().unwrap_or(0);
-        let updates = tree.seen().map(|(site, last)| (site, (last, floor(&site)))).collect();
+        let floors: BTreeMap<Source, i64> = tree.floors().collect();
+        let floor = |source: &Source| floors.get(source).copied().unwrap_or(0);
+        let updates = tree.seen().map(|(source, last)| (source, (last, floor(&source)))).collect();
         SiteReach { members: self.members(), updates, has_promised: self.sites.lease.is_of(tree.reign()) }
     }
 

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_partition::{Items, Link, Now, SiteItem, export};
 use stoa_timeline::{BadMessage, Lead};
-use stoa_tree::SiteId;
+use stoa_tree::{SiteId, Source};
 
 /// A message with entries of this site's log, for one site or for several.
 struct Batch {
@@ -86,6 +86,7 @@ impl Replica {
             SiteMessage::Join => self.site_joins(from),
             SiteMessage::Missing { has } => {
                 let own = self.applied.partition.tree().own_site();
+                let own = own.map(Source::first_of);
                 let zxid = has.iter().find(|(maker, _)| Some(*maker) == own).map_or(0, |(_, zxid)| *zxid);
                 self.other_site_has(from, Shared { position: 0, zxid });
                 self.begin_behind(from, &has);
@@ -292,7 +293,7 @@ impl Replica {
 
     /// Nothing is known of its position in this log, but of each site the last update that it has: it is told from where
     /// something is new to it.
-    fn begin_behind(&mut self, site: SiteId, has: &[(SiteId, i64)]) {
+    fn begin_behind(&mut self, site: SiteId, has: &[(Source, i64)]) {
         let tree = self.applied.partition.tree();
         let Some(own) = tree.own_site().filter(|_| self.has_joined()) else {
             // Everything that this site does once it is one.
@@ -301,7 +302,7 @@ impl Replica {
         // What others have done has come from the hub.
         let is_hub = tree.hub() == Some(site);
         let is_lacked = |maker: SiteId| if is_hub { maker == own } else { maker != site };
-        let seen = tree.seen().filter(|(maker, _)| is_lacked(*maker));
+        let seen = tree.seen().filter(|(maker, _)| is_lacked(maker.site));
         let mut lacks = Lacks::new(has, own, &tree.floors().collect(), seen, tree.streams().begun());
         let is_in_memory = !lacks.is_torn() && lacks.is_all_kept(self.sites.kept.gone_seen());
         let outgoing = self.sites.outgoing.entry(site).or_default();

@@ -19,7 +19,7 @@
 //! Integers are big-endian, texts have their length before them (i32).
 
 pub(super) use stoa_core::SiteAnswer as Answer;
-use stoa_core::{Claim, Greeting, Levels, SITE_MAX, SiteId, SiteLevels, SiteReach, SiteSet};
+use stoa_core::{Claim, Greeting, Levels, SITE_MAX, SiteId, SiteLevels, SiteReach, SiteSet, Source};
 use stoa_wire::{DecodeError, Reader, ZXID_MAX, put};
 
 /// The protocol between sites, and the state that is sent with it.
@@ -203,12 +203,25 @@ fn site(reader: &mut Reader<'_>) -> Result<SiteId, DecodeError> {
     number.ok_or(DecodeError::BadValue("site"))
 }
 
+/// A site has no more partitions.
+const PARTITIONS_MAX: i32 = 64;
+
+/// A site, and above its eight bits its partition.
+fn source(reader: &mut Reader<'_>) -> Result<Source, DecodeError> {
+    let number = reader.i32()?;
+    let site = SiteId::try_from(number & 0xff).ok().filter(|site| *site <= SITE_MAX);
+    let partition = Some(number >> 8).filter(|partition| (0..PARTITIONS_MAX).contains(partition));
+    let partition = partition.and_then(|partition| u8::try_from(partition).ok());
+    let (site, partition) = site.zip(partition).ok_or(DecodeError::BadValue("source"))?;
+    Ok(Source { site, partition })
+}
+
 fn put_reach(out: &mut Vec<u8>, reach: &SiteReach) {
     put::i32(out, reach.members.bits().cast_signed());
     put::bool(out, reach.has_promised);
     put::i32(out, i32::try_from(reach.updates.len()).unwrap_or(i32::MAX));
-    for (site, (last, floor)) in &reach.updates {
-        put::i32(out, (*site).into());
+    for (source, (last, floor)) in &reach.updates {
+        put::i32(out, i32::from(source.partition) << 8 | i32::from(source.site));
         put::i64(out, *last);
         put::i64(out, *floor);
     }
@@ -218,10 +231,10 @@ fn reach(reader: &mut Reader<'_>) -> Result<SiteReach, DecodeError> {
     let members = SiteSet::from_bits(reader.i32()?.cast_unsigned());
     let has_promised = reader.bool()?;
     let count = reader.i32()?;
-    if !(0..=i32::from(SITE_MAX)).contains(&count) {
+    if !(0..=i32::from(SITE_MAX) * PARTITIONS_MAX).contains(&count) {
         return Err(DecodeError::BadValue("sites"));
     }
-    let updates = (0..count).map(|_| Ok((site(reader)?, (reader.i64()?, reader.i64()?))));
+    let updates = (0..count).map(|_| Ok((source(reader)?, (reader.i64()?, reader.i64()?))));
     Ok(SiteReach { members, has_promised, updates: updates.collect::<Result<_, _>>()? })
 }
 
@@ -322,7 +335,8 @@ mod tests {
 
     #[test]
     fn welcomes_come_back_and_cuts_do_not() {
-        let updates = [(1, (90 << 11, 40 << 11)), (3, (7 << 11, 0))].into();
+        let of = |site, partition| Source { site, partition };
+        let updates = [(of(1, 0), (90 << 11, 40 << 11)), (of(3, 63), (7 << 11, 0))].into();
         let reach = SiteReach { members: SiteSet::of(3).with(1), updates, has_promised: true };
         let welcome = Welcome {
             number: 2,

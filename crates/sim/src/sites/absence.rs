@@ -9,7 +9,7 @@ use crate::ensemble::World;
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use stoa_check::{Checked, wrong};
-use stoa_core::SiteSet;
+use stoa_core::{SiteSet, Source};
 
 /// How much faster than others clocks go, millionths, and how far they are from each other, microseconds.
 const FAST_PPM: u64 = 100_000;
@@ -223,7 +223,8 @@ impl SiteRun {
             let times = tree.times_lost(site);
             tree.is_lost(site) && self.times_given_up(*at).is_none_or(|known| known < times)
         };
-        let kept_of = |site| tree.seen().find(|(of, _)| *of == site).map_or(0, |(_, zxid)| zxid);
+        let kept_of =
+            |site| tree.seen().find(|(of, _)| *of == Source::first_of(site)).map_or(0, |(_, zxid)| zxid);
         let all = (0..self.worlds.len()).filter(is_news);
         let lost: Vec<_> =
             all.map(site_of).map(|site| (site, tree.times_lost(site), kept_of(site))).collect();

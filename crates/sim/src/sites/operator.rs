@@ -9,7 +9,7 @@ use super::{HUB_AT, SiteRun};
 use crate::ensemble::FromAbroad;
 use std::collections::BTreeMap;
 use stoa_check::{Checked, wrong};
-use stoa_core::{Shard, SiteId, SiteSet, SiteStanding};
+use stoa_core::{Shard, SiteId, SiteSet, SiteStanding, Source};
 
 /// How often he looks how it stands, microseconds.
 const LOOK_US: u64 = 250_000;
@@ -337,7 +337,7 @@ impl SiteRun {
     fn note_seen(&mut self) -> Checked {
         for (at, world) in self.worlds.iter().enumerate() {
             for tree in world.envoys().iter().filter_map(|it| world.shard(it.server)).map(|it| it.tree()) {
-                for (site, zxid) in tree.seen() {
+                for (Source { site, .. }, zxid) in tree.seen() {
                     let doom = self.operator.dooms.get(&(usize::from(site) - 1));
                     let (times, lives) = (tree.times_lost(site), doom.map(|doom| doom.lives));
                     if lives.is_none_or(|lives| times <= lives) {
@@ -374,7 +374,8 @@ impl SiteRun {
             if tree.times_lost(site) > doom.lives {
                 let given_up = &self.operator.given_up;
                 let kept = given_up.get(&(hub, site, doom.lives + 1)).copied();
-                let seen = || tree.seen().find(|(of, _)| *of == site).map_or(0, |(_, zxid)| zxid);
+                let seen =
+                    || tree.seen().find(|(of, _)| *of == Source::first_of(site)).map_or(0, |(_, zxid)| zxid);
                 let kept = kept.unwrap_or_else(seen);
                 let known = self.known_of(at);
                 if kept < known {

@@ -5,7 +5,7 @@ use crate::encoding::CreateOp;
 use crate::node::ZnodeKind;
 use crate::observer::{Observer, OpResult};
 use crate::reserved::program_of;
-use crate::sites::state::NO_SITE;
+use crate::sites::state::{NO_SITE, source_of_zxid};
 use crate::tree::Tree;
 use crate::update::{CorruptUpdate, Op, Update};
 use alloc::string::String;
@@ -33,7 +33,7 @@ impl Tree {
             self.apply_op(update, op, observer)
         })?;
         self.end_absent(update)?;
-        self.sites.seen.insert(maker, update.zxid);
+        self.sites.seen.insert(source_of_zxid(update.zxid), update.zxid);
         self.zxids.last = self.zxids.last.max(update.zxid);
         Ok(())
     }
@@ -43,7 +43,8 @@ impl Tree {
     #[must_use]
     pub fn has_come(&self, update: &Update<'_>) -> bool {
         let maker = self.sites.maker_of(update.zxid);
-        maker != self.sites.own && self.sites.seen.get(&maker).is_some_and(|seen| update.zxid <= *seen)
+        let seen = self.sites.seen.get(&source_of_zxid(update.zxid));
+        maker != self.sites.own && seen.is_some_and(|seen| update.zxid <= *seen)
     }
 
     /// The zxid of the last update applied that was prepared here, and not at another site; without sites that of the

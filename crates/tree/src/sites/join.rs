@@ -8,7 +8,7 @@ use crate::digest;
 use crate::load::Loader;
 use crate::records::LoadError;
 use crate::reserved::CONFIG_PATH;
-use crate::sites::state::SiteId;
+use crate::sites::state::{SiteId, Source};
 use crate::sites::streams::Streams;
 use crate::tree::Tree;
 use alloc::boxed::Box;
@@ -46,10 +46,10 @@ impl Tree {
             return Err(LoadError::Malformed("it is not the state of the hub"));
         }
         joined.sites.own = site;
-        joined.sites.seen.insert(hub, joined.zxids.last_prepared);
+        joined.sites.seen.insert(Source::first_of(hub), joined.zxids.last_prepared);
         // What it has done before is nobody else's.
         joined.sites.floors = joined.sites.seen.clone();
-        joined.sites.floors.insert(site, self.zxids.last_prepared);
+        joined.sites.floors.insert(Source::first_of(site), self.zxids.last_prepared);
         let mut streams = Streams::default();
         streams.set_imported(hub, position);
         // What it has asked in another life may still be answered.

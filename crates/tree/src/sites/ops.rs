@@ -6,7 +6,7 @@ use crate::encoding::{Decoder, Reason, put_path};
 use crate::node::{ROOT_ID, ZnodeKind};
 use crate::reserved;
 use crate::session::{Contact, OpenSession, is_same_password};
-use crate::sites::state::{NO_SITE, SITE_MAX, SiteId, SiteSet};
+use crate::sites::state::{NO_SITE, SITE_MAX, SiteId, SiteSet, Source};
 use crate::tree::Tree;
 use crate::update::{self, CorruptUpdate, Op, Update};
 use alloc::vec::Vec;
@@ -343,7 +343,7 @@ impl Tree {
             self.sites.since_zxid = self.zxids.last.max(zxid);
             self.set_mark(ROOT_ID, digest::ROOT_PATH, hub);
             self.sessions.set_all_homes(site);
-            self.sites.floors.insert(site, zxid);
+            self.sites.floors.insert(Source::first_of(site), zxid);
         }
         (self.sites.own, self.sites.hub) = (site, hub);
         self.sites.reign = self.sites.reign.max(1);

@@ -15,7 +15,7 @@ use crate::Stamp;
 use crate::digest;
 use crate::node::ROOT_ID;
 use crate::sites::ops::{SiteOp, TokenRefusal};
-use crate::sites::state::{SITE_MAX, SiteId, SiteSet};
+use crate::sites::state::{SITE_MAX, SiteId, SiteSet, Source};
 use crate::slab::Slot;
 use crate::tree::Tree;
 use crate::update::{self, CorruptUpdate, Update};
@@ -86,22 +86,25 @@ impl Tree {
         self.sites.losses.get(&site)?.kept_zxid
     }
 
-    /// Of each site, the last of its updates that is here.
-    pub fn seen(&self) -> impl Iterator<Item = (SiteId, i64)> {
-        let own = Some((self.sites.own, self.zxids.last_prepared)).filter(|_| self.sites.are_there());
-        let others = self.sites.seen.iter().filter(|(site, _)| **site != self.sites.own);
-        others.map(|(site, zxid)| (*site, *zxid)).chain(own)
+    /// Of each source, the last of its updates that is here.
+    pub fn seen(&self) -> impl Iterator<Item = (Source, i64)> {
+        let own = Source::first_of(self.sites.own);
+        let last = Some((own, self.zxids.last_prepared)).filter(|_| self.sites.are_there());
+        let others = self.sites.seen.iter().filter(move |(source, _)| **source != own);
+        others.map(|(source, zxid)| (*source, *zxid)).chain(last)
     }
 
     /// The other sites of which anything is known here.
     pub fn known_sites(&self) -> impl Iterator<Item = SiteId> {
         let streams = self.sites.streams.all_imported().map(|(site, _)| site);
-        streams.chain(self.sites.seen.keys().copied()).chain(self.sites.losses.keys().copied())
+        let own = self.sites.own;
+        let seen = self.sites.seen.keys().map(|source| source.site).filter(move |site| *site != own);
+        streams.chain(seen).chain(self.sites.losses.keys().copied())
     }
 
-    /// Of each site, the last of its updates that was here when this site's log began. Of its own these concern nobody.
-    pub fn floors(&self) -> impl Iterator<Item = (SiteId, i64)> {
-        self.sites.floors.iter().map(|(site, zxid)| (*site, *zxid))
+    /// Of each source, the last of its updates that was here when this site's log began. Of its own these concern nobody.
+    pub fn floors(&self) -> impl Iterator<Item = (Source, i64)> {
+        self.sites.floors.iter().map(|(source, zxid)| (*source, *zxid))
     }
 
     /// Whether what comes from another site is taken: it is not once that is given up, or is about to be.
@@ -194,7 +197,8 @@ impl Tree {
         }
         self.sites.read_tokens.give_up(lost);
         for site in lost.iter() {
-            let kept_zxid = self.sites.seen.get(&site).copied().unwrap_or(0);
+            let kept = self.sites.seen.iter().filter(|(source, _)| source.site == site);
+            let kept_zxid = kept.map(|(_, zxid)| *zxid).max().unwrap_or(0);
             let loss = self.sites.losses.entry(site).or_default();
             *loss = Loss { times: loss.times + 1, is_away: true, kept_zxid: Some(kept_zxid) };
             self.sites.streams.give_up(site);

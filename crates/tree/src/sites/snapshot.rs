@@ -4,7 +4,7 @@ use crate::load::Loader;
 use crate::records::{LoadError, RecordReader, Result, put_bytes};
 use crate::sites::level;
 use crate::sites::reign::{Claim, Loss};
-use crate::sites::state::{NO_SITE, SITE_MAX, SiteId, SiteSet};
+use crate::sites::state::{NO_SITE, SITE_MAX, SiteId, SiteSet, Source};
 use crate::sites::streams::{CarriedOut, SiteStanding, Ticket, Waiting};
 use crate::tree::Tree;
 use crate::walk::Walk;
@@ -25,6 +25,7 @@ mod tag {
     pub(super) const READ_TOKEN: u8 = 21;
     pub(super) const KEPT: u8 = 20;
     pub(super) const LEVEL: u8 = 22;
+    pub(super) const SEEN_OF: u8 = 23;
 }
 
 /// Writes the home of a session, if there are sites.
@@ -108,12 +109,15 @@ impl Tree {
             block.extend_from_slice(&zxid.to_le_bytes());
         }
         // Of this site itself what it has done last stands elsewhere.
-        let own = (&sites.own, &0);
-        for (site, zxid) in sites.seen.iter().filter(|(site, _)| **site != sites.own).chain([own]) {
+        let own = Source::first_of(sites.own);
+        for (source, zxid) in sites.seen.iter().filter(|(source, _)| **source != own).chain([(&own, &0)]) {
             let block = walk.block();
-            block.extend_from_slice(&[tag::SEEN, *site]);
+            match source.partition {
+                0 => block.extend_from_slice(&[tag::SEEN, source.site]),
+                partition => block.extend_from_slice(&[tag::SEEN_OF, partition, source.site]),
+            }
             block.extend_from_slice(&zxid.to_le_bytes());
-            let floor = sites.floors.get(site).copied().unwrap_or_default();
+            let floor = sites.floors.get(source).copied().unwrap_or_default();
             block.extend_from_slice(&floor.to_le_bytes());
         }
         if let Some(claim) = streams.claim() {
@@ -165,7 +169,8 @@ impl Loader {
             tag::RECALLED => Some(self.read_recalled(reader)),
             tag::REIGN => Some(self.read_reign(reader)),
             tag::LOSS => Some(self.read_loss(reader)),
-            tag::SEEN => Some(self.read_seen(reader)),
+            tag::SEEN => Some(self.read_seen(0, reader)),
+            tag::SEEN_OF => Some(reader.u8().and_then(|partition| self.read_seen(partition, reader))),
             tag::CLAIM => Some(self.read_claim(reader)),
             tag::READ_TOKEN => Some(self.read_read_token(reader)),
             tag::KEPT => Some(self.read_kept(reader)),
@@ -246,13 +251,14 @@ impl Loader {
         Ok(())
     }
 
-    fn read_seen(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
+    fn read_seen(&mut self, partition: u8, reader: &mut RecordReader<'_>) -> Result<()> {
         let (site, last, floor) = (site(reader)?, zxid(reader)?, zxid(reader)?);
-        if site != self.tree.sites.own {
-            self.tree.sites.seen.insert(site, last);
+        let source = Source { site, partition };
+        if source != Source::first_of(self.tree.sites.own) {
+            self.tree.sites.seen.insert(source, last);
         }
         if floor != 0 {
-            self.tree.sites.floors.insert(site, floor);
+            self.tree.sites.floors.insert(source, floor);
         }
         Ok(())
     }

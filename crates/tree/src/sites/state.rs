@@ -26,6 +26,32 @@ pub const fn site_of_zxid(zxid: i64) -> SiteId {
     (zxid & SITE_MAX as i64) as SiteId
 }
 
+/// Who makes updates: a partition of a site. The zxids of what it makes grow; those of two of them have nothing to do with
+/// each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Source {
+    /// The site.
+    pub site: SiteId,
+    /// Its partition; the first one of a site that has no more.
+    pub partition: u8,
+}
+
+impl Source {
+    /// The first partition of a site.
+    #[must_use]
+    pub const fn first_of(site: SiteId) -> Self {
+        Self { site, partition: 0 }
+    }
+}
+
+/// Who has made an update with this zxid, where there are sites.
+#[must_use]
+pub const fn source_of_zxid(zxid: i64) -> Source {
+    const SITE_BITS: u32 = 5;
+    const PARTITION_MAX: i64 = 63;
+    Source { site: site_of_zxid(zxid), partition: (zxid >> SITE_BITS & PARTITION_MAX) as u8 }
+}
+
 /// The site that has given a session its id, where there are sites.
 #[must_use]
 pub(super) const fn site_of_session(session: i64) -> SiteId {
@@ -97,11 +123,11 @@ pub(crate) struct Sites {
     /// The feature level in use; 0 before it was raised.
     pub(super) level: u8,
     pub(super) losses: BTreeMap<SiteId, Loss>,
-    /// The last update of each other site that was imported: what comes once more, by way of another one, is not
-    /// applied again.
-    pub(super) seen: BTreeMap<SiteId, i64>,
+    /// The last update of each other source that is here: what comes once more, by way of another site, is not applied
+    /// again.
+    pub(super) seen: BTreeMap<Source, i64>,
     /// The same when this site took over the hub's state: what is before that is not in its log.
-    pub(super) floors: BTreeMap<SiteId, i64>,
+    pub(super) floors: BTreeMap<Source, i64>,
     /// The largest zxid that is no site's: of what was there before there were sites.
     pub(super) since_zxid: i64,
     pub(crate) ended: Ended,
