@@ -177,7 +177,7 @@ fn carry(servers: &mut [Server]) {
                 let slices = servers[at].snapshot.clone();
                 let other = &mut servers[usize::from(to) - 1];
                 for (number, slice) in slices.iter().enumerate() {
-                    other.shard.site_state(number == 0, slice, other.now);
+                    other.shard.site_state(u8::from(number == 0), slice, other.now);
                 }
                 other.shard.site_state_ended(to, SITES[at], position, other.now);
                 other.settle();

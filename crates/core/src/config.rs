@@ -115,6 +115,7 @@ impl Config {
             election_heartbeats: self.election_heartbeats,
             kept_bytes: self.kept_bytes,
             expects_others: !self.servers.is_empty(),
+            gives_log: self.site.is_some() && self.partitions > 1,
             disk: self.disk,
             founders: self.founders(),
             seeds,

@@ -10,7 +10,7 @@ use plan::Plan;
 pub use plan::{Step, StepKind};
 use stoa_partition::Now;
 use stoa_timeline::{EntryId, Origin};
-use stoa_tree::PartResult;
+use stoa_tree::{LackedTokens, PartResult};
 use stoa_wire::{ErrorCode, Timestamp};
 
 pub(crate) mod participant;
@@ -33,6 +33,8 @@ pub struct Quiesced {
     pub zxid: i64,
     /// What it rests on.
     pub rests_on: Timestamp,
+    /// Which tokens of other sites the operation lacks there.
+    pub lacked: LackedTokens,
 }
 
 /// What a partition has to say of a step.
@@ -55,11 +57,19 @@ pub struct Decision {
     pub holds: bool,
     /// The session that it is about, and where the first partition's timeline says what becomes of it.
     pub session: Option<(i64, u64)>,
+    /// What stands behind the part: items of streams between sites.
+    pub behind: Bytes,
 }
 
 impl Decision {
     pub(crate) fn undone() -> Self {
-        Self { places: Vec::new(), rests_on: Timestamp::default(), holds: false, session: None }
+        Self {
+            places: Vec::new(),
+            rests_on: Timestamp::default(),
+            holds: false,
+            session: None,
+            behind: Bytes::new(),
+        }
     }
 }
 
@@ -68,18 +78,22 @@ impl Decision {
 pub(crate) struct Coordination {
     pub(crate) next: u64,
     pub(crate) active: Option<Active>,
+    /// What the site itself has to do next, before any client's request.
+    pub(crate) operations: VecDeque<Pending>,
     pub(crate) participation: Option<Participation>,
     /// Coordinators that wait until this partition can quiesce for them.
     pub(crate) waiting: VecDeque<Waiting>,
 }
 
 /// A coordinator that wants a partition to quiesce.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Waiting {
     pub(crate) coordinator: u8,
     pub(crate) op: u64,
     /// Nothing may be prepared and not applied.
     pub(crate) is_quiet: bool,
+    /// What is asked, where tokens of other sites may be missing for it.
+    pub(crate) asked: Option<Bytes>,
 }
 
 /// At the coordinator: the operation under way.
@@ -91,6 +105,8 @@ pub(crate) struct Active {
     pub(crate) seen: Timestamp,
     pub(crate) plan: Plan,
     pub(crate) standing: Vec<Quiesced>,
+    /// Whether it is of [`Coordination::operations`].
+    pub(crate) is_of_site: bool,
     /// The step under way, and what those before it came to.
     pub(crate) step: usize,
     pub(crate) results: Vec<PartResult>,

@@ -50,7 +50,9 @@ mod session_table;
 mod shard;
 mod shard_message;
 mod side;
+mod site_news;
 mod site_policy;
+mod site_requests;
 mod sites;
 mod snapshot;
 mod stats;
@@ -73,6 +75,7 @@ pub use replica::{ReignRefusal, Replica, SITES_PATH};
 pub use session::{LiveSession, Scope};
 pub use shard::Shard;
 pub use shard_message::ShardMessage;
+pub use site_news::{SiteNews, Tried, Try, UnderWay};
 pub use snapshot::SnapshotOutput;
 pub use stats::{OpStats, Stats, Watchers};
 pub use status::{OtherSite, Role, SiteCounts, SitesStatus, Status, TokenUse, Unshipped};
@@ -94,6 +97,8 @@ pub use stoa_timeline::{
     Origin, Outgoing, PartitionMessage, PeerOutput, Slices, Standing, Start, Starts, TakenOver, server_of,
     servers_of, timeline_of,
 };
-pub use stoa_tree::{Claim, Levels, NewerLevel, SITE_MAX, SiteId, SiteSet, SiteStanding, Source, TokenRefusal};
+pub use stoa_tree::{
+    Claim, Levels, NewerLevel, SITE_MAX, SiteId, SiteSet, SiteStanding, Source, TokenRefusal,
+};
 pub use stoa_wire::Timestamp;
 pub use succession::{SiteReach, Succession, SuccessionStep, hub_is_back};

@@ -30,6 +30,7 @@ mod request;
 mod second_site;
 mod session_table;
 mod side;
+mod site_partitions;
 mod site_policy;
 mod site_status;
 mod site_streams;
@@ -78,6 +79,8 @@ const NO_ROOM_PAUSE_US: u64 = 500_000;
 /// What is committed, in its order.
 pub(crate) enum Due {
     Entry(Entry),
+    /// All that partitions have of an entry of the log that they share.
+    Logged(Entry),
     /// A snapshot begins here.
     Snapshot(u64),
 }
@@ -127,6 +130,7 @@ impl Replica {
             now.mono_us,
         )?;
         let at = timeline.applied_at().0;
+        let in_log = if timeline.has_log() { timeline.divided() } else { at };
         let tree = recovered.tree;
         let mut server = Self {
             sessions: SessionKeeping::new(&config, &tree, secret, now),
@@ -134,7 +138,7 @@ impl Replica {
             leader: Leading::new(&config, hash_seed, at, now),
             clients: Clients::default(),
             servers: Servers::default(),
-            sites: SiteLinks::new(at, recovered.for_sites, now.mono_us),
+            sites: SiteLinks::new(in_log, recovered.for_sites, now.mono_us),
             second_site: SecondSite::default(),
             config,
             timeline,

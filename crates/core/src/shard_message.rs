@@ -2,6 +2,7 @@
 //! what is urgent.
 
 use crate::coordination::{Decision, Prepared, Quiesced, Step};
+use crate::site_news::SiteNews;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -43,6 +44,8 @@ pub enum ShardMessage {
         op: u64,
         /// With nothing that is prepared and not applied.
         is_quiet: bool,
+        /// What is asked, where tokens of other sites may be missing for it.
+        asked: Option<Bytes>,
     },
     /// It is quiesced, or cannot.
     Quiesced(u64, Option<Box<Quiesced>>),
@@ -118,6 +121,8 @@ pub enum ShardMessage {
     Replaced,
     /// To the first partition of the leader: what is asked of the sender's.
     Load(Box<LoadReport>),
+    /// About this site among the others.
+    Site(Box<SiteNews>),
 }
 
 impl ShardMessage {

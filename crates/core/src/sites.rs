@@ -18,18 +18,19 @@
 use crate::backlog::BacklogWanted;
 use crate::lacks::Lacks;
 use crate::lease::Lease;
+use crate::site_news::SiteNews;
 use crate::site_policy::TokenPolicy;
+use crate::site_requests::SiteRequests;
 use crate::status::{SiteCounts, Unshipped};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use bytes::{BufMut, Bytes};
-use stoa_front::ConnectionId;
 use stoa_partition::made_in;
 use stoa_sites::is_at_or_below;
 use stoa_timeline::BadMessage;
-use stoa_tree::{SiteId, SiteSet, Source, Ticket, source_of_zxid};
+use stoa_tree::{SiteId, SiteSet, Source, Ticket, Tree, source_of_zxid};
 
 const BATCH: u8 = 1;
 const HAVE: u8 = 2;
@@ -485,6 +486,11 @@ impl Broker {
         *self = Self { in_hand, carried_out, ..Self::default() };
     }
 
+    /// What was tried for it has come to nothing.
+    pub(crate) fn is_not_carried_out(&mut self, ticket: Ticket) {
+        self.in_hand.remove(&ticket);
+    }
+
     pub(crate) fn is_ready(&mut self, ticket: Ticket) {
         self.ready.push_back(ticket);
     }
@@ -659,11 +665,29 @@ impl ProposedReigns {
     }
 }
 
+/// What a partition of a site that has several knows of the others.
+#[derive(Debug, Default)]
+pub(crate) struct Divided {
+    /// What other partitions have said, and is looked at when this one may prepare something.
+    pub(crate) news: VecDeque<(u8, SiteNews)>,
+    /// Until when the first partition has said that this server may do what is the hub's to do, and whether that is over
+    /// for long.
+    pub(crate) lease: (u64, bool),
+    /// At the first partition: what the others were told of that.
+    pub(crate) told_lease: Option<(u64, bool)>,
+    /// Where sessions are at home when all is applied that is being imported.
+    pub(crate) homes: BTreeMap<i64, SiteId>,
+    /// At the first partition: tokens that others were asked to give back.
+    pub(crate) asked_back: BTreeSet<String>,
+    /// What has come of the hub's state, before this partition's timeline says so.
+    pub(crate) joined: VecDeque<Option<Tree>>,
+}
+
 /// Other sites, as this server knows them.
 #[derive(Debug)]
 pub(crate) struct SiteLinks {
-    /// Clients here whose requests are on their way, and since when, by the numbers of these.
-    pub(crate) forwarded: BTreeMap<u64, (ConnectionId, u64)>,
+    /// What clients here have asked that is carried out elsewhere, or later.
+    pub(crate) requests: SiteRequests,
     pub(crate) kept: Kept,
     pub(crate) outgoing: BTreeMap<SiteId, Outgoing>,
     /// Of sites that are not connected any more: up to where they have all that concerns them.
@@ -681,8 +705,8 @@ pub(crate) struct SiteLinks {
     pub(crate) proposed: ProposedReigns,
     /// Whether what is being applied has come from another site.
     pub(crate) is_importing: bool,
-    /// Of each session, the requests that are proposed to go elsewhere, or to be done later (true), and are not applied.
-    pub(crate) leaving: BTreeMap<i64, VecDeque<bool>>,
+    /// Where this site has several partitions: what passes between them.
+    pub(crate) divided: Divided,
     /// At the hub: where tokens are to be.
     pub(crate) policy: TokenPolicy,
     pub(crate) counts: SiteCounts,
@@ -694,7 +718,7 @@ impl SiteLinks {
     /// At the start, with what other sites may lack of what is applied up to a position.
     pub(crate) fn new(applied: u64, for_sites: Vec<(u64, Bytes)>, now_us: u64) -> Self {
         let mut links = Self {
-            forwarded: BTreeMap::new(),
+            requests: SiteRequests::default(),
             kept: Kept::default(),
             outgoing: BTreeMap::new(),
             settled: BTreeMap::new(),
@@ -705,7 +729,7 @@ impl SiteLinks {
             wanted: Wanted::default(),
             proposed: ProposedReigns::default(),
             is_importing: false,
-            leaving: BTreeMap::new(),
+            divided: Divided::default(),
             policy: TokenPolicy::default(),
             counts: SiteCounts::default(),
             lease: Lease::new(now_us),

@@ -8,6 +8,9 @@
 //!           | 4, since i64, placed i64, seen, as 3                      where there are partitions
 //!           | 5, to u8, path                                            a move; not between servers
 //!           | 6, seen, as 1;  | 7, seen, as 2                           where there are partitions
+//!           | 8, step u8, site u8, hub u8, reign i64, lost i32, session i64, password buffer
+//!                                                                       of the site as a whole; not between servers
+//!           | 9, items buffer, count i32, (partition u8, items buffer)*  the same, as items of entries
 //! seen     := zxid i64, count i32, position i64*
 //! ```
 //! Encoded like the clients' protocol.
@@ -15,7 +18,7 @@
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use stoa_timeline::BadMessage;
-use stoa_tree::Identity;
+use stoa_tree::{Identity, SiteStep};
 use stoa_wire::{Opcode, PASSWORD_LEN, Reader, Timestamp, put};
 
 /// Identities that one connection can hold, that of its address among them: each costs a comparison per ACL check,
@@ -29,6 +32,8 @@ const WRITE_AFTER: u8 = 4;
 const MOVE: u8 = 5;
 const CREATE_SESSION_AFTER: u8 = 6;
 const OPEN_SESSION_AFTER: u8 = 7;
+const SITE_STEP: u8 = 8;
+const SITE_ITEMS: u8 = 9;
 
 type Result<T> = core::result::Result<T, BadMessage>;
 
@@ -78,6 +83,15 @@ pub enum Asked<'a> {
         path: &'a str,
         /// The partition.
         to: u8,
+    },
+    /// A change of the site as a whole; the server itself wants that, or another site with its session.
+    SiteStep(SiteStep<'a>),
+    /// Something of the streams between sites, for all partitions, or for those that it concerns.
+    SiteItems {
+        /// Items for the first partition.
+        items: &'a [u8],
+        /// And for others.
+        others: Vec<(u8, &'a [u8])>,
     },
 }
 
@@ -150,6 +164,35 @@ impl<'a> Asked<'a> {
         put::str(out, path);
     }
 
+    /// Appends a change of the site as a whole.
+    pub fn put_site_step(out: &mut Vec<u8>, step: &SiteStep<'_>) {
+        let nothing = (0, 0, 0, 0, 0, &[][..]);
+        let (kind, (site, hub, reign, lost, session, password)) = match *step {
+            SiteStep::Begin { site, hub } => (0, (site, hub, 0, 0, 0, nothing.5)),
+            SiteStep::RootToken { holder } => (1, (holder, 0, 0, 0, 0, nothing.5)),
+            SiteStep::Reign { reign, hub, lost } => (2, (0, hub, reign, lost, 0, nothing.5)),
+            SiteStep::Return { site } => (3, (site, 0, 0, 0, 0, nothing.5)),
+            SiteStep::Level { level } => (4, (level, 0, 0, 0, 0, nothing.5)),
+            SiteStep::Home { session, password, site } => (5, (site, 0, 0, 0, session, password)),
+        };
+        out.extend_from_slice(&[SITE_STEP, kind, site, hub]);
+        put_number(out, reign);
+        put::i32(out, lost.cast_signed());
+        put::i64(out, session);
+        put::buffer(out, password);
+    }
+
+    /// Appends items of the streams.
+    pub fn put_site_items(out: &mut Vec<u8>, items: &[u8], others: &[(u8, &[u8])]) {
+        out.push(SITE_ITEMS);
+        put::buffer(out, items);
+        put::len(out, others.len());
+        for (partition, items) in others {
+            out.push(*partition);
+            put::buffer(out, items);
+        }
+    }
+
     /// Reads what one of the others wrote.
     ///
     /// # Errors
@@ -194,6 +237,16 @@ impl<'a> Asked<'a> {
                 }
                 Self::Write { session, opening, after, opcode, identities, body: buffer(&mut reader)? }
             }
+            SITE_STEP => Self::SiteStep(site_step(&mut reader)?),
+            SITE_ITEMS => {
+                let items = buffer(&mut reader)?;
+                let mut others = Vec::new();
+                for _ in 0..reader.count(5)? {
+                    let [partition] = *reader.take(1)? else { return Err(BadMessage) };
+                    others.push((partition, buffer(&mut reader)?));
+                }
+                Self::SiteItems { items, others }
+            }
             MOVE => {
                 let [to] = *reader.take(1)? else { return Err(BadMessage) };
                 Self::Move { to, path: reader.str()? }
@@ -202,6 +255,21 @@ impl<'a> Asked<'a> {
         };
         if reader.rest().is_empty() { Ok(asked) } else { Err(BadMessage) }
     }
+}
+
+fn site_step<'a>(reader: &mut Reader<'a>) -> Result<SiteStep<'a>> {
+    let [kind, site, hub] = *reader.take(3)? else { return Err(BadMessage) };
+    let (reign, lost) = (number(reader)?, reader.i32()?.cast_unsigned());
+    let (session, password) = (reader.i64()?, buffer(reader)?);
+    Ok(match kind {
+        0 => SiteStep::Begin { site, hub },
+        1 => SiteStep::RootToken { holder: site },
+        2 => SiteStep::Reign { reign, hub, lost },
+        3 => SiteStep::Return { site },
+        4 => SiteStep::Level { level: site },
+        5 => SiteStep::Home { session, password, site },
+        _ => return Err(BadMessage),
+    })
 }
 
 fn buffer<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8]> {
@@ -220,8 +288,8 @@ fn put_number(out: &mut Vec<u8>, number: u64) {
 mod tests {
     use super::*;
 
-    fn asked_samples() -> [Vec<u8>; 7] {
-        let mut asked = [const { Vec::new() }; 7];
+    fn asked_samples() -> [Vec<u8>; 9] {
+        let mut asked = [const { Vec::new() }; 9];
         let after = After { since: 5, placed: 2, seen: Timestamp::new(3) };
         let identity = Identity { scheme: "ip".into(), id: "127.0.0.1".into() };
         let nothing = Timestamp::default();
@@ -233,6 +301,8 @@ mod tests {
         Asked::put_move(&mut asked[4], "/a/b", 3);
         Asked::put_session(&mut asked[5], true, &after.seen, 7, 1000, &[1; PASSWORD_LEN]);
         Asked::put_session(&mut asked[6], false, &after.seen, 7, 1000, b"short");
+        Asked::put_site_step(&mut asked[7], &SiteStep::Home { session: -4, password: b"p", site: 3 });
+        Asked::put_site_items(&mut asked[8], b"items", &[(3, b"others")]);
         asked
     }
 

@@ -312,7 +312,7 @@ fn put_origin(entry: &mut Vec<u8>, origin: Option<Origin>) {
 }
 
 /// Something of the streams between sites.
-pub(crate) fn put_site_item(entry: &mut Vec<u8>, origin: Option<Origin>, item: &SiteItem<'_>) {
+pub fn put_site_item(entry: &mut Vec<u8>, origin: Option<Origin>, item: &SiteItem<'_>) {
     put_origin(entry, origin);
     entry.push(SITE);
     put_with_len(entry, |entry| item.encode(entry));

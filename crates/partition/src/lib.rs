@@ -16,24 +16,28 @@ mod extensions;
 mod outstanding;
 mod partition;
 mod restore;
+mod share;
 mod sites;
 mod state;
 mod step;
 mod time;
+mod whole;
 
 pub use asked::{After, Asked, IDENTITIES_MAX};
 pub use counts::{Histogram, Proposals, Sizes};
-pub use entry::{Item, Items, Outcome, Part, Seen, part_places};
+pub use entry::{Item, Items, Outcome, Part, Seen, part_places, put_site_item};
 pub use extensions::{
     Answer, Extensions, FAILURE_PATH, NotProposed, ProgramLimits, ProgramStats, ProgramStep, Ran, Record,
     Registration, Watch, changes_programs, is_of_programs,
 };
 pub use partition::Partition;
-pub use restore::{GoesOn, Recovered, Restore};
+pub use restore::{GoesOn, Recovered, Restore, note_whole};
+pub use share::{ImportShare, divide_import, next_number, partition_of_number};
 pub use sites::{
-    Link, SiteItem, export, is_heeded, is_of_streams, made_in, note_in_streams, note_joining, own_updates,
-    ticket_of,
+    Link, SiteItem, export, is_heeded, is_of_streams, made_in, note_at_partition, note_in_streams,
+    note_joining, own_updates, ticket_of,
 };
 pub use state::{Share, State, StateLoader, encode_standing};
 pub use step::{end_of, entry_of, step_of};
 pub use time::{Now, Stopwatch};
+pub use whole::{WholeEntry, whole_entry};

@@ -133,6 +133,11 @@ impl Partition {
         self.extensions = Extensions::new(limits, stopwatch, &self.tree);
     }
 
+    /// Which partition it is, of how many.
+    pub(crate) fn share(&self) -> (u8, u8) {
+        (self.own, self.partitions)
+    }
+
     /// zxid of the last proposed update.
     #[inline]
     pub fn proposed_zxid(&self) -> i64 {
@@ -250,7 +255,9 @@ impl Partition {
                 opened.map_err(NotProposed::from)
             }
             // No client asks that.
-            Asked::Move { .. } => Err(ErrorCode::Unimplemented.into()),
+            Asked::Move { .. } | Asked::SiteStep(_) | Asked::SiteItems { .. } => {
+                Err(ErrorCode::Unimplemented.into())
+            }
             Asked::Write { session, opening, after, opcode, identities, body } => {
                 let contact = Contact { server: origin.server, opening: *opening };
                 let caller = Caller { session: *session, identities };
@@ -391,6 +398,11 @@ impl Partition {
         if self.entry.len() == before {
             self.entry.extend_from_slice(&[0; 4]);
         }
+    }
+
+    /// Adds items of the streams between sites.
+    pub fn put_site_items(&mut self, items: &[u8]) {
+        self.entry.extend_from_slice(items);
     }
 
     /// How often what was proposed has been given up: so often what entries rest on was begun anew.

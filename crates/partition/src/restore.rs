@@ -7,12 +7,14 @@ use bytes::Bytes;
 use core::fmt;
 use stoa_group::{Entry, EntryKind, History, HistoryId, Mark, Members, Restored, Store, Vote};
 
-use stoa_tree::{Options, Tree};
+use stoa_tree::{Options, Places, Tree};
 use stoa_wire::ZXID_MAX;
 
 use crate::entry::{Item, Items, Outcome};
-use crate::sites::{SiteItem, is_heeded, note_in_streams, note_joining};
+use crate::sites::{SiteItem, is_heeded, made_in, note_at_partition, note_in_streams, note_joining};
 use crate::state::{Share, State, StateLoader};
+use crate::whole::{WholeEntry, whole_entry};
+use stoa_placement::Placement;
 use stoa_timeline::{OnDisk, Slices, member_of, servers_of};
 use stoa_wire::Timestamp;
 
@@ -116,6 +118,10 @@ pub struct Restore {
     record: u64,
     updates: u64,
     for_sites: Vec<(u64, Bytes)>,
+    /// What lives where, where there are several partitions.
+    placement: Placement,
+    /// What they have of a hub's state that has just become this site's.
+    joined: Vec<Tree>,
 }
 
 #[derive(Debug)]
@@ -145,6 +151,8 @@ impl Restore {
             record: 0,
             updates: 0,
             for_sites: Vec::new(),
+            placement: Placement::new(partitions.max(1)),
+            joined: Vec::new(),
         }
     }
 
@@ -180,6 +188,10 @@ impl Restore {
         self.states = loader.finish()?;
         self.snapshot = Some(self.restored.base.clone());
         (self.covered, self.record, self.updates) = (covered, covered, 0);
+        if let Some(first) = self.states.first() {
+            let placed = first.tree.placed();
+            self.placement = Placement::with(self.partitions, placed.version(), placed.iter());
+        }
         Ok(())
     }
 
@@ -251,7 +263,9 @@ impl Restore {
 
     fn apply(&mut self, entry: &Entry) -> Result<(), String> {
         if let [only] = &mut self.states[..] {
-            self.updates += apply_items(only, &entry.payload).map_err(|error| error.to_string())?;
+            let places = Places { own: 0, partitions: 1, of: &|_| 0 };
+            self.updates +=
+                apply_items(only, &entry.payload, &places, &mut Vec::new()).map_err(|it| it.to_string())?;
             // What follows may be of that level, and then it cannot be read.
             only.tree.check_level().map_err(|newer| newer.to_string())?;
             if only.tree.own_site().is_some() {
@@ -265,15 +279,39 @@ impl Restore {
         }
         for slice in Slices::new(entry.payload.clone()) {
             let (partition, position, payload) = slice.map_err(|error| error.to_string())?;
+            let placement = &self.placement;
+            let places =
+                Places { own: partition, partitions: self.partitions, of: &|path| placement.of(path) };
             let state = self.states.get_mut(usize::from(partition));
             let state = state.filter(|state| position == state.position + 1).ok_or_else(|| {
                 format!(
                     "it has position {position} of partition {partition}, which does not follow what is there"
                 )
             })?;
-            self.updates += apply_items(state, &payload).map_err(|error| error.to_string())?;
+            let applied = apply_items(state, &payload, &places, &mut self.joined);
+            self.updates += applied.map_err(|error| error.to_string())?;
+            state.tree.check_level().map_err(|newer| newer.to_string())?;
             state.position = position;
         }
+        self.note_batch(entry)
+    }
+
+    /// All that the partitions have of an entry is applied: other sites may have to know it.
+    fn note_batch(&mut self, entry: &Entry) -> Result<(), String> {
+        let Some(first) = self.states.first_mut() else { return Ok(()) };
+        let placed = first.tree.placed();
+        if placed.version() != self.placement.version() {
+            self.placement = Placement::with(self.partitions, placed.version(), placed.iter());
+        }
+        if first.tree.own_site().is_none() {
+            return Ok(());
+        }
+        let placement = &self.placement;
+        let whole = whole_entry(&entry.payload, self.partitions, &|path| placement.of(path));
+        let whole = whole.map_err(|error| error.to_string())?;
+        note_whole(&mut first.tree, &whole);
+        first.tree.note_position(entry.position);
+        self.for_sites.push((entry.position, whole.entry));
         Ok(())
     }
 
@@ -385,34 +423,76 @@ fn is_readable(entry: &Bytes, several: bool) -> Result<(), String> {
 }
 
 /// Applies what an entry holds for a partition; returns how many updates that are.
-fn apply_items(state: &mut State, entry: &[u8]) -> Result<u64, stoa_tree::CorruptUpdate> {
+fn apply_items(
+    state: &mut State,
+    entry: &[u8],
+    places: &Places<'_>,
+    joined: &mut Vec<Tree>,
+) -> Result<u64, stoa_tree::CorruptUpdate> {
     let mut updates = 0;
     for item in Items::new(entry) {
         let item = item?;
-        if let Outcome::Site(SiteItem::Import { from, position, items }) = item.outcome {
-            if !state.tree.listens_to(from) {
-                continue;
-            }
-            for imported in Items::new(items) {
-                let imported = imported?;
-                if is_heeded(&state.tree, from, &imported) {
-                    updates += apply_item(state, &imported, true)?;
+        match item.outcome {
+            Outcome::Site(SiteItem::Import { from, position, items })
+            | Outcome::Site(SiteItem::Share { from, position, items }) => {
+                let is_here = (1..=state.tree.streams().imported(from)).contains(&position);
+                if is_here || !state.tree.listens_to(from) {
+                    continue;
                 }
+                for imported in Items::new(items) {
+                    let imported = imported?;
+                    if is_heeded(&state.tree, from, &imported) {
+                        updates += apply_item(state, &imported, Some(places))?;
+                        note(state, &imported, places, joined);
+                    }
+                }
+                let streams = state.tree.streams_mut();
+                streams.set_imported(from, position.max(streams.imported(from)));
             }
-            let streams = state.tree.streams_mut();
-            streams.set_imported(from, position.max(streams.imported(from)));
-        } else {
-            updates += apply_item(state, &item, false)?;
+            _ => {
+                updates += apply_item(state, &item, None)?;
+                note(state, &item, places, joined);
+            }
         }
     }
     Ok(updates)
 }
 
-/// Applies an item; `is_imported` says whether it has come from another site.
+/// Notes what an item says of sites. The first partition has the streams; where the state becomes the hub's, `joined` is
+/// what the others have of it.
+fn note(state: &mut State, item: &Item<'_>, places: &Places<'_>, joined: &mut Vec<Tree>) {
+    if places.own > 0 {
+        if let Outcome::Site(SiteItem::Joined { .. }) = item.outcome
+            && let Some(share) = joined.get_mut(usize::from(places.own) - 1)
+        {
+            let empty = Tree::new_part(Options::default());
+            state.tree.join_with(core::mem::replace(share, empty));
+        }
+        return note_at_partition(&mut state.tree, item);
+    }
+    let shares = note_joining(&mut state.tree, item, places);
+    if let Outcome::Site(SiteItem::Joined { .. }) = item.outcome {
+        *joined = shares.unwrap_or_default();
+    }
+    note_in_streams(&mut state.tree, item);
+}
+
+/// Notes what partitions other than the first have said of streams, when all that is in a batch is applied.
+pub fn note_whole(tree: &mut Tree, whole: &WholeEntry) {
+    for item in Items::new(&whole.of_others).map_while(Result::ok) {
+        note_in_streams(tree, &item);
+        if let Outcome::Update(update) = item.outcome {
+            update.for_each_token(|path| tree.streams_mut().recall_is_done(path));
+        }
+    }
+    made_in(&whole.entry, &mut |_, zxid| tree.note_made(zxid));
+}
+
+/// Applies an item; with what lives where if it has come from another site.
 fn apply_item(
     state: &mut State,
     item: &Item<'_>,
-    is_imported: bool,
+    imported: Option<&Places<'_>>,
 ) -> Result<u64, stoa_tree::CorruptUpdate> {
     let State { tree, stamp, .. } = state;
     let update = match item.outcome {
@@ -429,13 +509,14 @@ fn apply_item(
         | Outcome::Untaken
         | Outcome::Site(_) => None,
     };
-    match &update {
-        Some(update) if is_imported => tree.import(update, &mut ())?,
-        Some(update) => tree.apply(update, &mut ())?,
-        None => {}
+    match (&update, imported) {
+        (Some(update), Some(places)) if places.partitions > 1 => {
+            tree.import_share(update, places, &mut ())?;
+        }
+        (Some(update), Some(_)) => tree.import(update, &mut ())?,
+        (Some(update), None) => tree.apply(update, &mut ())?,
+        (None, _) => {}
     }
-    note_joining(tree, item);
-    note_in_streams(tree, item);
     Ok(u64::from(update.is_some()))
 }
 

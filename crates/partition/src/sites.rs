@@ -8,7 +8,9 @@
 //!            | 4, path                                                     it gets it no more than it has it
 //!            | 5, to u8, session i64, asked                                that site is to carry out what is asked
 //!            | 6                                                           it does not
-//!            | 7, first u8, slice                                          of the hub's state, which is to be this site's
+//!            | 7, begins u8, slice                                         of the hub's state, which is to be this site's;
+//!                                                                            the first one says how many partitions the
+//!                                                                            hub has, the others 0
 //!            | 8, site u8, hub u8, position u64                            that is all of it: it is that site, and has
 //!                                                                          what the hub had at this position
 //!            | 9, reign u64, hub u8, life u32, lost u32, needed u32        that site is to be the hub, and this one does
@@ -16,6 +18,9 @@
 //!            | 10, standing u8                                             the others have given this site up
 //!            | 11, reign u64, term u64, asked u64                          it takes no part in giving up the hub for now
 //!            | 12, zxid i64                                                they have what it has made up to this zxid
+//!            | 13, from u8, position u64, item*                            of what another site has at a position, what
+//!                                                                            concerns this partition, where there are several
+//!            | 14, session i64, home u8                                    that session gets something here with the next
 //! ```
 //! Integers are little-endian. A request of a site's client is named by the site, the client's server there and its
 //! number, as who asked of an item. A site ships of each of its entries what concerns the other one ([`export`]), and
@@ -24,13 +29,14 @@
 
 use crate::entry::{Item, Items, Outcome, put_item_of, put_item_of_nobody, put_site_item};
 use crate::partition::Partition;
+use crate::share::next_number;
 use crate::time::Now;
 use alloc::vec::Vec;
 use core::fmt;
 use stoa_timeline::Origin;
 use stoa_tree::{
-    CarriedOut, Claim, CorruptUpdate, SITE_MAX, SiteId, SiteSet, SiteStanding, Ticket, TokenRefusal, Tree,
-    Source, Update, Waiting, site_of_zxid, source_of_zxid,
+    CarriedOut, Claim, CorruptUpdate, Places, SITE_MAX, SiteId, SiteSet, SiteStanding, Source, Ticket,
+    TokenRefusal, Tree, Update, Waiting, site_of_zxid, source_of_zxid,
 };
 use stoa_wire::ZXID_MAX;
 
@@ -45,7 +51,11 @@ const JOINED: u8 = 8;
 const FOLLOW: u8 = 9;
 const STANDING: u8 = 10;
 const PROMISED: u8 = 11;
+/// No site has more partitions.
+const PARTITIONS_MAX: u8 = 64;
 const KEPT: u8 = 12;
+const SHARE: u8 = 13;
+const OWNER: u8 = 14;
 
 /// Something of the streams between sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,8 +108,8 @@ pub enum SiteItem<'a> {
     Declined,
     /// A slice of the hub's state, see [`Tree::take_hub_state`].
     State {
-        /// Whether it is the first one.
-        first: bool,
+        /// How many partitions the hub has, where it is the first one; else 0.
+        begins: u8,
         /// The slice.
         slice: &'a [u8],
     },
@@ -124,6 +134,22 @@ pub enum SiteItem<'a> {
         term: u64,
         /// When that has asked for it, by its own monotonic clock, microseconds.
         asked_us: u64,
+    },
+    /// Of what another site has at a position of its log, what concerns this partition; the first one has all of it.
+    Share {
+        /// The site.
+        from: SiteId,
+        /// The position there.
+        position: u64,
+        /// Items, as in an entry.
+        items: &'a [u8],
+    },
+    /// A session gets something here with the share that follows; see [`Tree::know_owner`].
+    Owner {
+        /// The session.
+        session: i64,
+        /// Its home.
+        home: SiteId,
     },
     /// At a site that was given up: up to this zxid the others have what it has made, and nothing behind it.
     Kept {
@@ -161,8 +187,8 @@ impl<'a> SiteItem<'a> {
                 out.extend_from_slice(asked);
             }
             Self::Declined => out.push(DECLINED),
-            Self::State { first, slice } => {
-                out.extend_from_slice(&[STATE, u8::from(first)]);
+            Self::State { begins, slice } => {
+                out.extend_from_slice(&[STATE, begins]);
                 out.extend_from_slice(slice);
             }
             Self::Joined { site, hub, position } => {
@@ -184,6 +210,16 @@ impl<'a> SiteItem<'a> {
                 for number in [reign, term, asked_us] {
                     out.extend_from_slice(&number.to_le_bytes());
                 }
+            }
+            Self::Share { from, position, items } => {
+                out.extend_from_slice(&[SHARE, from]);
+                out.extend_from_slice(&position.to_le_bytes());
+                out.extend_from_slice(items);
+            }
+            Self::Owner { session, home } => {
+                out.push(OWNER);
+                out.extend_from_slice(&session.to_le_bytes());
+                out.push(home);
             }
             Self::Kept { zxid } => {
                 out.push(KEPT);
@@ -225,8 +261,8 @@ impl<'a> SiteItem<'a> {
             }
             DECLINED if rest.is_empty() => Self::Declined,
             STATE if !is_imported => {
-                let (first, slice) = rest.split_first()?;
-                Self::State { first: *first != 0, slice }
+                let (begins, slice) = rest.split_first()?;
+                (*begins <= PARTITIONS_MAX).then_some(Self::State { begins: *begins, slice })?
             }
             JOINED if !is_imported => {
                 let ([site, hub], rest) = rest.split_first_chunk()?;
@@ -245,6 +281,17 @@ impl<'a> SiteItem<'a> {
                 let (term, rest) = number(rest)?;
                 let (asked_us, rest) = number(rest)?;
                 rest.is_empty().then_some(Self::Promised { reign, term, asked_us })?
+            }
+            SHARE if !is_imported => {
+                let (from, rest) = rest.split_first()?;
+                let (position, items) = number(rest)?;
+                let is_readable = Items::imported(items).all(|item| item.is_ok());
+                is_readable.then_some(Self::Share { from: *from, position, items })?
+            }
+            OWNER if !is_imported => {
+                let (session, rest) = number_i64(rest)?;
+                let [home @ 1..=SITE_MAX] = *rest else { return None };
+                Self::Owner { session, home }
             }
             KEPT if !is_imported => {
                 let (zxid, rest) = number_i64(rest)?;
@@ -303,10 +350,16 @@ impl fmt::Display for SiteItem<'_> {
             Self::NotRecalled { path } => write!(f, "no token of {path:?} to give back"),
             Self::Visit { to, .. } => write!(f, "to be done at site {to}"),
             Self::Declined => f.write_str("to be done elsewhere after all"),
-            Self::State { first: true, slice } => write!(f, "the hub's state begins, {} bytes", slice.len()),
-            Self::State { first: false, slice } => {
-                write!(f, "more of the hub's state, {} bytes", slice.len())
+            Self::State { begins: 0, slice } => write!(f, "more of the hub's state, {} bytes", slice.len()),
+            Self::State { slice, .. } => write!(f, "the hub's state begins, {} bytes", slice.len()),
+            Self::Share { from, position, items } => {
+                write!(
+                    f,
+                    "this partition's share of what site {from} has at {position}, {} bytes",
+                    items.len()
+                )
             }
+            Self::Owner { session, home } => write!(f, "session 0x{session:x} of site {home} gets something"),
             Self::Joined { site, hub, position } => {
                 write!(f, "joined as site {site}, with what hub {hub} had at {position}")
             }
@@ -329,16 +382,19 @@ pub fn ticket_of(origin: Option<Origin>) -> Option<Ticket> {
     Some(Ticket { site: origin.site, number: origin.request })
 }
 
-/// Takes in what an item says of joining the other sites, when it is applied, at every server. Returns whether the
-/// state is another one now. A state that is not whole is none: who leads asks for it again.
-pub fn note_joining(tree: &mut Tree, item: &Item<'_>) -> bool {
+/// Takes in what an item says of joining the other sites, when it is applied, at every server; at the first partition, if
+/// there are several. If the state is another one now, returns what the others have of it. A state that is not whole is
+/// none: who leads asks for it again.
+pub fn note_joining(tree: &mut Tree, item: &Item<'_>, places: &Places<'_>) -> Option<Vec<Tree>> {
     match item.outcome {
-        Outcome::Site(SiteItem::State { first, slice }) => {
-            tree.take_hub_state(first, slice);
-            false
+        Outcome::Site(SiteItem::State { begins, slice }) => {
+            tree.take_hub_state(begins, slice);
+            None
         }
-        Outcome::Site(SiteItem::Joined { site, hub, position }) => tree.join(site, hub, position).is_ok(),
-        _ => false,
+        Outcome::Site(SiteItem::Joined { site, hub, position }) => {
+            tree.join(site, hub, position, places).ok()
+        }
+        _ => None,
     }
 }
 
@@ -400,7 +456,18 @@ pub fn note_in_streams(tree: &mut Tree, item: &Item<'_>) -> Option<Waiting> {
         },
         (Outcome::Site(SiteItem::Standing(standing)), _) => tree.streams_mut().set_standing(standing),
         (Outcome::Site(SiteItem::Kept { zxid }), _) => tree.streams_mut().set_kept_zxid(zxid),
-        (Outcome::Site(SiteItem::Import { .. } | SiteItem::Recall { .. }), _) => {}
+        (
+            Outcome::Site(
+                SiteItem::Import { .. }
+                | SiteItem::Recall { .. }
+                | SiteItem::Share { .. }
+                | SiteItem::Owner { .. }
+                | SiteItem::State { .. }
+                | SiteItem::Joined { .. }
+                | SiteItem::Promised { .. },
+            ),
+            _,
+        ) => {}
         (_, Some(ticket)) => {
             if ticket.site == own {
                 let streams = tree.streams_mut();
@@ -412,6 +479,18 @@ pub fn note_in_streams(tree: &mut Tree, item: &Item<'_>) -> Option<Waiting> {
         _ => {}
     }
     None
+}
+
+/// The same at a partition other than the first one, which knows no requests on their way but which numbers it has given
+/// away.
+pub fn note_at_partition(tree: &mut Tree, item: &Item<'_>) {
+    match item.outcome {
+        Outcome::Site(SiteItem::Forwarded { number, .. }) => tree.streams_mut().note_number(number),
+        Outcome::Site(SiteItem::Follow(claim)) => tree.follow(claim),
+        Outcome::Site(SiteItem::Standing(standing)) => tree.streams_mut().set_standing(standing),
+        Outcome::Site(SiteItem::Owner { session, home }) => tree.know_owner(session, home),
+        _ => {}
+    }
 }
 
 /// Between which sites something is shipped.
@@ -550,9 +629,14 @@ pub fn own_updates<'a>(entry: &'a [u8], each: &mut impl FnMut(Update<'a>)) -> Re
 }
 
 fn update_of(item: &Item<'_>) -> Option<i64> {
+    update_in(item).map(|update| update.zxid)
+}
+
+/// The update that an item is, if it is one.
+pub(crate) fn update_in<'a>(item: &Item<'a>) -> Option<Update<'a>> {
     match item.outcome {
-        Outcome::Update(update) => Some(update.zxid),
-        Outcome::Ran(ran) => ran.update.map(|update| update.zxid),
+        Outcome::Update(update) => Some(update),
+        Outcome::Ran(ran) => ran.update,
         _ => None,
     }
 }
@@ -646,7 +730,7 @@ impl Partition {
     /// A request that is to be carried out elsewhere or later. Returns the number that it has from now on.
     pub fn propose_forwarded(&mut self, origin: Origin, here: bool, session: i64, asked: &[u8]) -> u64 {
         let reign = if here { 0 } else { self.tree.reign() };
-        let number = self.numbered.max(self.tree.streams().numbered());
+        let number = next_number(self.numbered.max(self.tree.streams().numbered()), self.share());
         self.numbered = number + 1;
         let item = SiteItem::Forwarded { server: origin.server, number, reign, session, asked };
         put_site_item(&mut self.entry, Some(origin), &item);
@@ -668,7 +752,9 @@ mod tests {
             SiteItem::NotRecalled { path: "/a/b" },
             SiteItem::Visit { to: 3, session: 8, asked: b"" },
             SiteItem::Declined,
-            SiteItem::State { first: true, slice: b"slice" },
+            SiteItem::State { begins: 1, slice: b"slice" },
+            SiteItem::Share { from: 2, position: 7, items: b"" },
+            SiteItem::Owner { session: 7, home: 31 },
             SiteItem::Joined { site: 2, hub: 1, position: 9 },
             SiteItem::Follow(Claim {
                 reign: 2,

@@ -131,7 +131,7 @@ mod tests {
 
     /// Words that are told apart by a number; those of a crossing are urgent.
     fn message(number: u64, is_urgent: bool) -> Message {
-        let stand = ShardMessage::Quiesce { op: number, is_quiet: true };
+        let stand = ShardMessage::Quiesce { op: number, is_quiet: true, asked: None };
         let reached = ShardMessage::Watermark { position: number, clock: 0 };
         Message::Shard(0, if is_urgent { stand } else { reached })
     }

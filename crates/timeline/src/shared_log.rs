@@ -116,6 +116,8 @@ pub enum Delivery {
     Read(u64),
     /// The members are these.
     Members(Box<Members>),
+    /// To the first of several partitions, if it is told of the log: the entries whose parts came before.
+    Logged(Vec<Entry>),
     /// The snapshot with this number is of the state behind what came before.
     Snapshot(u64),
     /// The log had no room for what was proposed.

@@ -38,6 +38,8 @@ pub struct Config {
     pub kept_bytes: u64,
     /// Whether there should be other servers, whoever belongs to the group now.
     pub expects_others: bool,
+    /// Whether the first of several partitions is told of the log as a whole, too.
+    pub gives_log: bool,
     /// The id of this server's disk.
     pub disk: DiskId,
     /// Who founds a history with this server, if its disk holds nothing: those who are to vote. Nobody, if it is to
@@ -332,7 +334,11 @@ impl<C: Copy + Ord> Timeline<C> {
                     self.deliver(partition, Delivery::Committed(entries));
                 }
                 self.deliver_answers();
-                self.compact_log(entries.last().map_or(0, |last| last.position));
+                let last = entries.last().map_or(0, |last| last.position);
+                if self.config.gives_log {
+                    self.progress.deliver(Delivery::Logged(entries));
+                }
+                self.compact_log(last);
             }
             GroupOutput::Read { id, position } if self.is_only_partition() => {
                 return self.barriers.answered(id, position).then_some(Output::Answered);
@@ -382,6 +388,7 @@ impl<C: Copy + Ord> Timeline<C> {
                 }
                 Output::Committed(entries)
             }
+            Delivery::Logged(entries) => Output::Logged(entries),
             Delivery::Leader { term, leader, leads } => {
                 self.leader_is(term, leader, leads);
                 Output::Leader

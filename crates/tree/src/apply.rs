@@ -71,6 +71,7 @@ impl Tree {
                 Ok(())
             }
             Op::CloseSession => {
+                self.disown_owned(update, observer)?;
                 self.close_session(update, observer);
                 Ok(())
             }

@@ -34,6 +34,8 @@
 //! | `tokens` | what an operation needs |
 //! | `ops` | kinds of updates, preparing and applying them |
 //! | `import` | applying what another site has prepared |
+//! | `share` | the same where a site is divided over partitions: what is one's own |
+//! | `whole` | what this site has prepared, as if it were not divided |
 //! | `join` | the state becomes the hub's |
 //! | `read_tokens` | who reads what is newest without asking |
 //! | `reign` | which site is the hub, and which are given up |
@@ -54,10 +56,12 @@ mod ops;
 mod outstanding;
 mod read_tokens;
 mod reign;
+mod share;
 mod snapshot;
 mod state;
 mod streams;
 mod tokens;
+mod whole;
 
 pub(crate) use late::Changed;
 pub use level::{Levels, NewerLevel};
@@ -65,8 +69,10 @@ pub(crate) use ops::SiteOp;
 pub use ops::TokenRefusal;
 pub(crate) use outstanding::OutstandingTokens;
 pub use reign::Claim;
+pub use share::Places;
 pub(crate) use snapshot::write_home;
-pub(crate) use state::Sites;
+pub(crate) use state::{NO_SITE, Sites};
 pub use state::{SITE_MAX, SiteId, SiteSet, Source, site_of_zxid, source_of_zxid};
 pub use streams::{CarriedOut, SiteStanding, Streams, Ticket, Waiting};
 pub use tokens::{LackedTokens, tokens_of};
+pub use whole::{SiteStep, whole_update};

@@ -333,6 +333,15 @@ impl<'a> Update<'a> {
         CorruptUpdate { zxid: self.zxid, reason }
     }
 
+    /// The same by itself, if it is a multi of one operation.
+    #[must_use]
+    pub fn single(self) -> Self {
+        match self.ops() {
+            Ok((1, body)) => Self { body, ..self },
+            _ => self,
+        }
+    }
+
     /// Whether it is a multi.
     #[must_use]
     pub fn is_multi(&self) -> bool {

@@ -49,7 +49,12 @@ pub enum StepKind {
     /// The session has ephemerals on this partition.
     Visit(u8),
     /// The session is about to have ephemerals here.
-    RemoteSession,
+    RemoteSession {
+        /// Its home; 0 where there are no sites.
+        home: u8,
+    },
+    /// A change of the site as a whole, as it stands in [`stoa_partition::Asked`].
+    Site,
     /// The session ends.
     Close,
     /// A subtree leaves the partition.
@@ -88,11 +93,17 @@ pub(crate) struct Plan {
     pub(crate) places: Vec<usize>,
     /// Those who quiesce have nothing that is prepared and not applied.
     pub(crate) is_quiet: bool,
+    /// Tokens of other sites may be missing for it.
+    pub(crate) needs_tokens: bool,
     /// It creates, changes and deletes znodes, and is nothing more to anybody.
     pub(crate) is_of_znodes: bool,
     pub(crate) placement: Placement,
     /// The session that it ends or takes to another connection.
     pub(crate) ends: Option<i64>,
+    /// Where the session is at home that asks; 0 where there are no sites.
+    pub(crate) home: u8,
+    /// For each partition what stands behind its part, where there is something: items of streams between sites.
+    pub(crate) behind: Vec<(u8, Bytes)>,
     pub(crate) opens: Option<i64>,
 }
 
@@ -106,9 +117,12 @@ impl Plan {
             multi: None,
             places: Vec::new(),
             is_quiet: false,
+            needs_tokens: false,
             is_of_znodes: false,
             placement,
             ends: None,
+            home: 0,
+            behind: Vec::new(),
             opens: None,
         }
     }
@@ -127,7 +141,8 @@ impl Plan {
     /// planned and prepared at once. Who speaks for sessions and where their ephemerals are, where subtrees are, and
     /// which programs there are and who has acknowledged them is looked up in what is applied.
     pub(crate) fn holds(&self) -> bool {
-        let moves_session = |step: &Step| matches!(step.kind, StepKind::Visit(_) | StepKind::RemoteSession);
+        let moves_session =
+            |step: &Step| matches!(step.kind, StepKind::Visit(_) | StepKind::RemoteSession { .. });
         !self.is_of_znodes || self.steps.iter().any(moves_session)
     }
 
@@ -138,6 +153,15 @@ impl Plan {
 
     pub(crate) fn step(&mut self, partition: u8, op: usize, kind: StepKind, answers: bool) {
         self.steps.push(Step { partition, op, kind, answers });
+    }
+
+    /// Every partition notes it.
+    pub(crate) fn site_step(&mut self) {
+        for partition in 0..self.placement.partitions() {
+            self.step(partition, 0, StepKind::Site, false);
+        }
+        self.everywhere();
+        self.is_quiet = true;
     }
 
     /// Every partition notes it, and the session as one that has something there.
@@ -160,7 +184,7 @@ impl Plan {
         };
         for partition in others.filter(|_| !is_removal) {
             self.step(FIRST, 0, StepKind::Visit(partition), false);
-            self.step(partition, 0, StepKind::RemoteSession, false);
+            self.step(partition, 0, StepKind::RemoteSession { home: self.home }, false);
         }
         let elsewhere = (0..placement.partitions()).filter(|partition| *partition != own);
         for partition in [own].into_iter().chain(elsewhere) {
@@ -185,7 +209,7 @@ impl Plan {
                 let at = placement.of_created(create.path, is_sequential(create.flags));
                 if mode.is_some_and(CreateMode::is_ephemeral) && at != FIRST {
                     self.step(FIRST, op, StepKind::Visit(at), false);
-                    self.step(at, op, StepKind::RemoteSession, false);
+                    self.step(at, op, StepKind::RemoteSession { home: self.home }, false);
                 }
                 let parent = placement.of_parent(create.path);
                 if at == parent {
@@ -264,6 +288,15 @@ impl Plan {
             Some(count) => Refusal::Multi { count, failed: step.op, code },
             None => Refusal::Error(code),
         }
+    }
+
+    /// What stands behind the part of a partition.
+    pub(crate) fn behind(&self, partition: u8) -> Bytes {
+        self.behind
+            .iter()
+            .find(|(of, _)| *of == partition)
+            .map(|(_, items)| items.clone())
+            .unwrap_or_default()
     }
 
     /// The session that it is about.

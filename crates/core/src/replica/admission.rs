@@ -5,6 +5,7 @@
 use crate::coordination::Pending;
 use crate::coordination::plan::Plan;
 use crate::replica::Replica;
+use crate::replica::coordination::is_of_site;
 use crate::replica::sites::Destination;
 use crate::session_table::Known;
 use alloc::boxed::Box;
@@ -64,6 +65,7 @@ impl Replica {
 
     /// Takes what had to wait, as far as it need not any more.
     pub(crate) fn take_pending(&mut self) {
+        self.take_operations();
         while self.timeline.leads()
             && let Some(Pending { origin, asked }) = self.leader.pending.front().cloned()
         {
@@ -75,7 +77,7 @@ impl Replica {
     }
 
     /// Takes a request, unless it has to wait.
-    fn take_one(&mut self, origin: Option<Origin>, bytes: &Bytes) -> bool {
+    pub(super) fn take_one(&mut self, origin: Option<Origin>, bytes: &Bytes) -> bool {
         let Ok(asked) = Asked::decode(bytes) else {
             if self.is_busy() {
                 return false;
@@ -86,6 +88,10 @@ impl Replica {
         };
         match self.judge(origin, &asked) {
             Judgement::Prepare => {
+                if let Asked::SiteItems { items, .. } = asked {
+                    self.applied.partition.put_site_items(items);
+                    return true;
+                }
                 if self.prepare_asked(origin, &asked).is_err() {
                     // Programs need tokens for it that are elsewhere; nothing of its session waits.
                     let here = self.is_between_reigns();
@@ -116,6 +122,12 @@ impl Replica {
     fn judge(&mut self, origin: Option<Origin>, asked: &Asked<'_>) -> Judgement {
         if self.is_busy() {
             return Judgement::Wait(Until::Coordinated);
+        }
+        if is_of_site(origin, asked) {
+            return match self.plan(origin, asked) {
+                Some(plan) => Judgement::Coordinate(Box::new(plan)),
+                None => Judgement::Prepare,
+            };
         }
         // A contact server may have applied that before the leader: it would be prepared as if there were no sites.
         if !self.has_joined() {
@@ -195,7 +207,7 @@ impl Replica {
     }
 
     /// A request becomes one of this site, among all of them.
-    fn forward(&mut self, origin: Option<Origin>, here: bool, asked: &Asked<'_>, bytes: &[u8]) {
+    pub(super) fn forward(&mut self, origin: Option<Origin>, here: bool, asked: &Asked<'_>, bytes: &[u8]) {
         let Some(origin) = origin else { return };
         // A session that is to come waits for what it has asked where it is, and nothing waits for that.
         let session = if let Asked::Write { session, .. } = asked { *session } else { 0 };
@@ -205,7 +217,7 @@ impl Replica {
 
     /// What is asked of an operation that is being coordinated here is asked when this partition is quiesced for it: see
     /// [`Replica::quiesced`].
-    fn is_busy(&self) -> bool {
+    pub(super) fn is_busy(&self) -> bool {
         self.leader.coordination.is_quiesced() || self.leader.coordination.is_coordinating()
     }
 

@@ -16,7 +16,9 @@ use stoa_partition::{
 };
 use stoa_placement::{HINTS_PATH, Placement};
 use stoa_timeline::Lead;
-use stoa_tree::{CONFIG_PATH, Caller, Change, Observer, OpResult, Refusal, SoftQuota, WatcherId, Watches};
+use stoa_tree::{
+    CONFIG_PATH, Caller, Change, Observer, OpResult, Places, Refusal, SoftQuota, WatcherId, Watches,
+};
 use stoa_wire::{
     ErrorCode, EventKind, KeeperState, MultiResults, Opcode, PASSWORD_LEN, ReplyHeader, WatcherEvent,
     begin_frame, end_frame, perms, put, xid,
@@ -46,13 +48,16 @@ impl Replica {
                         self.stamp_outbox();
                         step += 1;
                     }
-                    Outcome::Site(SiteItem::Import { from, position, items }) => {
-                        self.apply_import(from, position, items);
-                    }
+                    Outcome::Site(
+                        SiteItem::Import { from, position, items }
+                        | SiteItem::Share { from, position, items },
+                    ) => self.apply_import(from, position, items),
                     _ => self.apply_item(&item),
                 }
             }
-            self.keep_for_sites(entry.position, &entry.payload, is_plain.then_some(made_before));
+            if !self.applied.placement.is_divided() {
+                self.keep_for_sites(entry.position, &entry.payload, is_plain.then_some(made_before));
+            }
         }
         self.entry_is_applied(entry);
         items
@@ -160,7 +165,7 @@ impl Replica {
     fn apply_up_to(&mut self, cost_max: usize) {
         let before = self.timeline.applied_at();
         let answered = self.clients.connections.announced_count();
-        let (waiting, mut items) = (self.applied.committed.len(), 0);
+        let (waiting, mut items, mut is_logged) = (self.applied.committed.len(), 0, false);
         // A part is prepared against what is applied when it begins.
         while !self.leader.coordination.has_open_part()
             && let Some(due) = self.applied.committed.pop_front()
@@ -171,10 +176,16 @@ impl Replica {
                     self.walk_snapshot(number);
                     continue;
                 }
+                Due::Logged(entry) => {
+                    self.apply_logged(&entry);
+                    is_logged = true;
+                    continue;
+                }
             };
             let places = part_places(&entry.payload);
             if !places.is_empty() {
-                if !self.watches_are_here(&entry.payload, &places) {
+                if !self.watches_are_here(&entry.payload, &places) || !self.hub_state_is_here(&entry.payload)
+                {
                     self.applied.committed.push_front(Due::Entry(entry));
                     break;
                 }
@@ -196,6 +207,8 @@ impl Replica {
             self.after_entries();
             self.stand_after(self.timeline.applied_at().0);
             self.tend_balance_if_moved();
+        } else if is_logged {
+            self.tend_sites();
         }
     }
 
@@ -272,8 +285,14 @@ impl Replica {
             results: telling.results,
             place: (&self.applied.placement, self.config.partition),
         };
-        let applied =
-            if is_imported { tree.import(update, &mut effects) } else { tree.apply(update, &mut effects) };
+        let placement = &self.applied.placement;
+        let of = |path: &str| placement.of(path);
+        let places = Places { own: self.config.partition, partitions: placement.partitions(), of: &of };
+        let applied = match is_imported {
+            true if placement.is_divided() => tree.import_share(update, &places, &mut effects),
+            true => tree.import(update, &mut effects),
+            false => tree.apply(update, &mut effects),
+        };
         applied.expect("an update that a leader prepared can be applied");
         if let Err(newer) = tree.check_level() {
             // What follows cannot be read, and nothing may be said of it. At its next start the server says why it stops.
@@ -352,6 +371,9 @@ impl Replica {
                 }
             }
             None => self.answer_own(own, 0, part.reply),
+        }
+        if let Some(update) = part.update.filter(|_| self.is_of_sites()) {
+            self.note_site_step(update.single());
         }
         self.note_placement();
         self.is_moved_here(part);

@@ -12,7 +12,7 @@
 
 use crate::coordination::participant::Participation;
 use crate::coordination::plan::Plan;
-use crate::coordination::{Active, Decision, Prepared, Quiesced};
+use crate::coordination::{Active, Decision, Pending, Prepared, Quiesced};
 use crate::replica::Replica;
 use crate::session_table::Known;
 use crate::shard_message::ShardMessage;
@@ -22,8 +22,14 @@ use bytes::Bytes;
 use stoa_partition::Asked;
 use stoa_placement::FIRST;
 use stoa_timeline::Origin;
-use stoa_tree::Refusal;
+use stoa_tree::{LackedTokens, Refusal};
 use stoa_wire::{ErrorCode, Timestamp};
+
+/// Whether the site itself has asked for it, or another one.
+pub(super) fn is_of_site(origin: Option<Origin>, asked: &Asked<'_>) -> bool {
+    origin.is_some_and(|origin| origin.site != 0)
+        || matches!(asked, Asked::SiteStep(_) | Asked::SiteItems { .. })
+}
 
 impl Replica {
     /// Whether this partition has written its part of an operation, and is quiesced until that is applied; or the
@@ -55,6 +61,7 @@ impl Replica {
             seen,
             plan,
             standing: Vec::new(),
+            is_of_site: is_of_site(origin, decoded),
             step: 0,
             results: Vec::new(),
             zxid: 0,
@@ -68,7 +75,9 @@ impl Replica {
         let next = active.plan.partitions.get(active.standing.len()).copied();
         match next {
             Some(partition) => {
-                let message = ShardMessage::Quiesce { op: active.id, is_quiet: active.plan.is_quiet };
+                let is_quiet = active.plan.is_quiet;
+                let asked = active.plan.needs_tokens.then(|| active.asked.clone());
+                let message = ShardMessage::Quiesce { op: active.id, is_quiet, asked };
                 self.say(partition, message);
             }
             None => self.begin_steps(),
@@ -100,7 +109,12 @@ impl Replica {
     fn is_as_planned(&self) -> bool {
         let Some(active) = &self.leader.coordination.active else { return false };
         let Ok(asked) = Asked::decode(&active.asked) else { return false };
-        let speaks = active.origin.is_none_or(|origin| self.knows(origin, &asked) == Known::Yes);
+        if let Asked::SiteItems { .. } = asked {
+            // What lives where changes only by what this partition coordinates, too.
+            return active.plan.placement.version() == self.applied.placement.version();
+        }
+        let of_here = active.origin.filter(|origin| origin.site == 0);
+        let speaks = of_here.is_none_or(|origin| self.knows(origin, &asked) == Known::Yes);
         speaks && self.plan(active.origin, &asked).is_some_and(|plan| plan.is_like(&active.plan))
     }
 
@@ -115,8 +129,21 @@ impl Replica {
         }
     }
 
+    /// The request whose operation has come to its end.
+    pub(super) fn pop_operation(&mut self, is_of_site: bool) -> Option<Pending> {
+        match is_of_site {
+            true => self.leader.coordination.operations.pop_front(),
+            false => self.leader.pending.pop_front(),
+        }
+    }
+
     fn begin_steps(&mut self) {
         let Some(active) = &mut self.leader.coordination.active else { return };
+        let mut lacked = LackedTokens::default();
+        active.standing.iter_mut().for_each(|it| lacked.merge(core::mem::take(&mut it.lacked)));
+        if !lacked.is_none() {
+            return self.operation_lacks(lacked);
+        }
         // Its client may have come from a partition that has no share in it.
         let standing = active.standing.iter().map(|standing| standing.zxid);
         let before = standing.fold(active.seen.zxid(), i64::max);
@@ -163,12 +190,14 @@ impl Replica {
     }
 
     fn refuse_crossing(&mut self, refusal: Refusal) {
-        let Some(origin) = self.leader.coordination.active.as_ref().map(|active| active.origin) else {
+        let Some((origin, is_of_site)) =
+            self.leader.coordination.active.as_ref().map(|active| (active.origin, active.is_of_site))
+        else {
             return;
         };
         self.give_up();
         // The partitions go on, this one among them, and the answer is the next item of its timeline.
-        let pending = self.leader.pending.pop_front();
+        let pending = self.pop_operation(is_of_site);
         match origin {
             Some(origin) => self.applied.partition.propose_refusal(origin, refusal),
             None => self.server_is_refused(pending, refusal),
@@ -185,7 +214,7 @@ impl Replica {
             return self.give_up();
         }
         let Some(active) = self.leader.coordination.active.take() else { return };
-        self.leader.pending.pop_front();
+        self.pop_operation(active.is_of_site);
         let own = self.config.partition;
         let writers = &active.plan.writers;
         let is_writer = |partition: u8| partition == own || writers.contains(&partition);
@@ -206,13 +235,20 @@ impl Replica {
                 partition,
                 ShardMessage::Decision(
                     active.id,
-                    Box::new(Decision { places, rests_on: rests_on.clone(), holds, session }),
+                    Box::new(Decision {
+                        places,
+                        rests_on: rests_on.clone(),
+                        holds,
+                        session,
+                        behind: active.plan.behind(partition),
+                    }),
                 ),
             );
         }
         self.applied.partition.depends_on(&rests_on);
         let reply = active.plan.reply(&active.results);
         self.is_kept(&active.asked);
-        self.keep_own(active.origin, &active.asked, (places, holds), &reply);
+        let behind = active.plan.behind(own);
+        self.keep_own(active.origin, &active.asked, (places, holds), (&reply, &behind));
     }
 }

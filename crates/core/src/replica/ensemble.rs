@@ -212,7 +212,8 @@ impl Replica {
         let State { tree, stamp, position } = state;
         self.timeline.replaced(position, term);
         self.applied.partition.replace_tree(tree);
-        self.site_state_replaced(position);
+        let in_log = if self.timeline.has_log() { self.timeline.divided() } else { position };
+        self.site_state_replaced(in_log);
         self.load_programs();
         self.applied.stamp = Timestamp::new(self.applied.placement.partitions());
         self.applied.stamp.merge(&stamp);
@@ -254,6 +255,10 @@ impl Replica {
                 entries.into_iter().for_each(|entry| self.applied.committed.push_back(Due::Entry(entry)));
                 self.apply_committed();
                 self.timeline.compact();
+            }
+            Output::Logged(entries) => {
+                entries.into_iter().for_each(|entry| self.applied.committed.push_back(Due::Logged(entry)));
+                self.apply_committed();
             }
             Output::Leader => self.leader_changed(),
             Output::Members => self.members_changed(),
@@ -333,6 +338,8 @@ impl Replica {
     pub(crate) fn stop_leading(&mut self) {
         self.members_settled();
         self.leader.pending.clear();
+        self.leader.coordination.operations.clear();
+        self.sites.divided.news.clear();
         self.stop_quiescing();
         self.forget_moves();
         self.applied.partition.abandon(&self.applied.stamp);
@@ -390,6 +397,11 @@ impl Replica {
     }
 
     /// Whether this server prepares what it is asked.
+    pub(super) fn leads_here(&self) -> bool {
+        self.timeline.leads()
+    }
+
+    /// The same, and nothing keeps it from doing so now.
     pub(crate) fn prepares(&self) -> bool {
         self.timeline.leads() && !self.leader.coordination.is_quiesced()
     }

@@ -5,6 +5,7 @@ use crate::lease::Lease;
 use crate::replica::Replica;
 use crate::replica::reign::ReignRefusal;
 use crate::replica::sites::{SITES_PATH, WAIT_US};
+use crate::site_news::SiteNews;
 use crate::sites::SiteMessage;
 use crate::succession::SiteReach;
 use alloc::collections::BTreeMap;
@@ -50,7 +51,7 @@ impl Replica {
         }
         let (members, now_us) = (self.members(), self.now.mono_us);
         self.sites.lease.note_members(members, now_us);
-        if !self.is_hub() || !self.prepares() {
+        if !self.is_hub() || !self.leads_here() {
             return;
         }
         if self.sites.lease.is_time_to_ask(now_us) {
@@ -61,6 +62,7 @@ impl Replica {
         }
         let is_held = self.holds_lease();
         self.sites.lease.note_held(is_held, now_us);
+        self.tell_lease();
         if is_held {
             self.let_return();
         }
@@ -68,7 +70,7 @@ impl Replica {
 
     /// When the others are to be asked next.
     pub(super) fn next_lease_us(&self) -> Option<u64> {
-        let asks = self.may_be_replaced() && self.is_hub() && self.prepares();
+        let asks = self.may_be_replaced() && self.is_hub() && self.leads_here();
         asks.then(|| self.sites.lease.asks_at_us())
     }
 
@@ -80,6 +82,7 @@ impl Replica {
         self.sites.lease.has_promised(site, asked_us);
         let is_held = self.holds_lease();
         self.sites.lease.note_held(is_held, self.now.mono_us);
+        self.tell_lease();
         if is_held {
             self.take_pending();
             self.tend_sites();
@@ -92,6 +95,9 @@ impl Replica {
         if !self.may_be_replaced() || !self.is_hub() {
             return true;
         }
+        if !self.has_sessions() {
+            return self.now.mono_us < self.sites.divided.lease.0;
+        }
         let hub = self.applied.partition.tree().hub().unwrap_or_default();
         self.sites.lease.is_held(hub, self.now.mono_us)
     }
@@ -99,19 +105,22 @@ impl Replica {
     /// Whether this server does what only the hub does.
     #[must_use]
     pub fn acts_as_hub(&self) -> bool {
-        self.is_hub() && self.prepares() && !self.is_between_reigns() && self.holds_lease()
+        self.is_hub() && self.leads_here() && !self.is_between_reigns() && self.holds_lease()
     }
 
     /// At the hub's leader, where another site could take its place: until when this server may prepare what is the
     /// hub's to prepare, if it hears nothing more.
     pub(super) fn lease_until_us(&self) -> Option<u64> {
         let hub = self.applied.partition.tree().hub()?;
-        let is_asked = self.may_be_replaced() && self.is_hub() && self.prepares();
+        let is_asked = self.may_be_replaced() && self.is_hub() && self.leads_here();
         is_asked.then(|| self.sites.lease.held_until_us(hub)).flatten()
     }
 
     /// Whether that is not so for longer than anybody waits.
     pub(super) fn has_missed_lease(&self) -> bool {
+        if !self.has_sessions() {
+            return self.sites.divided.lease.1;
+        }
         self.sites.lease.is_missed_since(self.now.mono_us.saturating_sub(WAIT_US))
     }
 
@@ -122,6 +131,21 @@ impl Replica {
         !self.may_be_replaced()
             || !Lease::are_enough(self.members())
             || self.sites.lease.may_grow(self.now.mono_us) && self.holds_lease()
+    }
+
+    /// At the first of several partitions: the others have to know when they may prepare what is the hub's.
+    pub(super) fn tell_lease(&mut self) {
+        let others = self.other_partitions();
+        if others.is_empty() || !self.may_be_replaced() || !self.is_hub() {
+            return;
+        }
+        let hub = self.applied.partition.tree().hub().unwrap_or_default();
+        let until_us = self.sites.lease.held_until_us(hub).unwrap_or(u64::MAX);
+        let lease = (until_us, self.has_missed_lease());
+        if self.sites.divided.told_lease.replace(lease) != Some(lease) {
+            let (until_us, is_missed) = lease;
+            others.for_each(|to| self.tell_news(to, SiteNews::Lease { until_us, is_missed }));
+        }
     }
 
     // ---- at other sites ----
@@ -155,7 +179,7 @@ impl Replica {
     /// seconds.
     #[must_use]
     pub fn misses_hub(&self, now: Now) -> bool {
-        self.prepares()
+        self.leads_here()
             && self.has_joined()
             && !self.is_hub()
             && !self.is_between_reigns()
@@ -166,7 +190,7 @@ impl Replica {
     /// it hears nothing more of the hub.
     pub(super) fn bound_until_us(&self) -> Option<u64> {
         let may = self.may_be_replaced() && Lease::are_enough(self.members());
-        (may && self.prepares() && self.is_of_sites() && !self.is_hub())
+        (may && self.leads_here() && self.is_of_sites() && !self.is_hub())
             .then(|| self.sites.lease.bound_until_us())
     }
 

@@ -9,7 +9,7 @@ use crate::replica::Replica;
 use crate::replica::reign::ReignRefusal;
 use alloc::collections::BTreeSet;
 use stoa_partition::Now;
-use stoa_tree::{Levels, SiteId, SiteSet};
+use stoa_tree::{Levels, SiteId, SiteSet, SiteStep};
 
 impl Replica {
     /// Another server of this ensemble is about to be connected, and has said at which levels it can work.
@@ -111,7 +111,7 @@ impl Replica {
         let others = self.other_sites();
         let sites = self.servers.levels.sites.iter().filter(|(site, _)| others.contains(**site));
         let level = sites.map(|(_, newest)| *newest).fold(self.own_levels().all_read, u8::min);
-        let raised = self.applied.partition.propose_level(level, self.now);
+        let raised = self.propose_site_step(&SiteStep::Level { level });
         raised.map_err(|_| LevelRefusal::Highest(level))?;
         self.servers.levels.proposed = level;
         self.pump();

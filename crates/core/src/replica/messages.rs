@@ -12,7 +12,7 @@ impl Replica {
         self.now = now;
         match message {
             ShardMessage::MayPrepare { term } => self.prepares_told(term),
-            ShardMessage::Quiesce { op, is_quiet } => self.quiesce_for(from, op, is_quiet),
+            ShardMessage::Quiesce { op, is_quiet, asked } => self.quiesce_for(from, op, is_quiet, asked),
             ShardMessage::Quiesced(op, standing) => self.quiesced(from, op, standing.map(|it| *it)),
             ShardMessage::Prepare { op, asked, place, zxid, time_ms, step } => {
                 self.prepare_step(from, op, (&asked, place), Stamp { zxid, time_ms }, &step);
@@ -32,6 +32,7 @@ impl Replica {
                 self.watches_come(from, taken, watches);
             }
             ShardMessage::Load(report) => self.load_told(from, *report),
+            ShardMessage::Site(news) => self.site_news(from, *news),
             // These are for the fronts.
             ShardMessage::Front(FrontMessage::Client(..) | FrontMessage::WatermarkWanted { .. })
             | ShardMessage::Forwarded(..)

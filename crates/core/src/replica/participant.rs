@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_partition::Asked;
 use stoa_timeline::{EntryId, Origin};
-use stoa_tree::{Caller, PartOp, Stamp, multi_op};
+use stoa_tree::{Caller, PartOp, SiteStep, Stamp, multi_op};
 use stoa_wire::{MultiOps, Opcode, Reader, Request};
 
 /// A step of a move, which needs no request.
@@ -29,8 +29,8 @@ const MOVED_BYTES_MAX: usize = 4 << 20;
 
 impl Replica {
     /// A coordinator wants this partition to quiesce.
-    pub(crate) fn quiesce_for(&mut self, coordinator: u8, op: u64, is_quiet: bool) {
-        self.leader.coordination.waiting.push_back(Waiting { coordinator, op, is_quiet });
+    pub(crate) fn quiesce_for(&mut self, coordinator: u8, op: u64, is_quiet: bool, asked: Option<Bytes>) {
+        self.leader.coordination.waiting.push_back(Waiting { coordinator, op, is_quiet, asked });
         self.try_to_quiesce();
     }
 
@@ -51,14 +51,18 @@ impl Replica {
         }
         let has_proposed = self.applied.partition.tree().has_proposed();
         let next = self.leader.coordination.waiting.pop_front_if(|next| !(next.is_quiet && has_proposed));
-        let Some(Waiting { coordinator, op, .. }) = next else { return };
+        let Some(Waiting { coordinator, op, asked, .. }) = next else { return };
+        let lacked = asked.map(|asked| self.lacked_for(&asked)).unwrap_or_default();
         let place = self.timeline.next_entry();
         self.applied.partition.depends_on(&self.applied.stamp);
         let (zxid, rests_on) =
             (self.applied.partition.zxid_seen(), self.applied.partition.rests_on().clone());
         self.leader.coordination.participation =
             Some(Participation { coordinator, op, place, part: None, is_written: false });
-        self.say(coordinator, ShardMessage::Quiesced(op, Some(Box::new(Quiesced { place, zxid, rests_on }))));
+        self.say(
+            coordinator,
+            ShardMessage::Quiesced(op, Some(Box::new(Quiesced { place, zxid, rests_on, lacked }))),
+        );
     }
 
     /// Prepares a step of the operation that this partition is quiesced for. Of a multi only the operation
@@ -78,6 +82,14 @@ impl Replica {
             let tree = self.applied.partition.tree_mut();
             let (part, _) = stand.part.get_or_insert_with(|| (tree.part_begin(stamp, 0), stamp.zxid));
             let result = tree.part_op(part, op_of_move, &Caller::SERVER);
+            return self
+                .say(from, ShardMessage::Prepared(op, Box::new(Prepared { result, at_cuts: Vec::new() })));
+        }
+        if let Ok(Asked::SiteStep(step)) = Asked::decode(asked) {
+            let session = if let SiteStep::Home { session, .. } = step { session } else { 0 };
+            let tree = self.applied.partition.tree_mut();
+            let (part, _) = stand.part.get_or_insert_with(|| (tree.part_begin(stamp, session), stamp.zxid));
+            let result = tree.part_op(part, PartOp::Site(step), &Caller { session, identities: &[] });
             return self
                 .say(from, ShardMessage::Prepared(op, Box::new(Prepared { result, at_cuts: Vec::new() })));
         }
@@ -108,9 +120,12 @@ impl Replica {
             StepKind::DeleteAt { path, version } => (PartOp::DeleteAt { path, version: *version }, caller),
             StepKind::ReapAt(path) => (PartOp::ReapAt { path }, caller),
             StepKind::Visit(partition) => (PartOp::Visit { partition: *partition }, caller),
-            StepKind::RemoteSession => (PartOp::RemoteSession, caller),
+            StepKind::RemoteSession { home } => (PartOp::RemoteSession { home: *home }, caller),
             StepKind::Close => {
-                at_cuts = tree.ephemerals_at_cuts(session);
+                // Where there are sites whoever has the name knows whose it is.
+                if tree.own_site().is_none() {
+                    at_cuts = tree.ephemerals_at_cuts(session);
+                }
                 part.ends(ending);
                 (PartOp::CloseSession, caller)
             }
@@ -118,6 +133,7 @@ impl Replica {
             | StepKind::Visits { .. }
             | StepKind::Take { .. }
             | StepKind::Programs(_)
+            | StepKind::Site
             | StepKind::Place(_) => return,
         };
         let result = tree.part_op(part, kind, &caller);
@@ -145,7 +161,7 @@ impl Replica {
             self.apply_committed();
         } else {
             self.applied.partition.depends_on(&decision.rests_on);
-            self.write_part(None, &decision.places, decision.holds, &[]);
+            self.write_part(None, &decision.places, decision.holds, (&[], &decision.behind));
         }
     }
 
@@ -165,12 +181,13 @@ impl Replica {
         origin: Option<Origin>,
         places: &[EntryId],
         holds: bool,
-        reply: &[u8],
+        (reply, behind): (&[u8], &[u8]),
     ) {
         let Some(stand) = &mut self.leader.coordination.participation else { return };
         stand.is_written = true;
         let part = stand.part.take();
         self.applied.partition.put_part(origin, places, reply, part, self.now);
+        self.applied.partition.put_site_items(behind);
         self.propose_entry();
         // An entry that is held up has no place yet for what follows.
         if !holds && self.applied.partition.entry_bytes() == 0 {
@@ -185,12 +202,14 @@ impl Replica {
         self.leader.coordination.participation = None;
         self.try_to_quiesce();
         self.take_pending();
+        self.tend_sites();
     }
 
     fn go_on_unless_quiesced(&mut self) {
         if self.leader.coordination.participation.is_none() {
             self.try_to_quiesce();
             self.take_pending();
+            self.tend_sites();
         }
     }
 
@@ -222,7 +241,7 @@ impl Replica {
         origin: Option<Origin>,
         asked: &Bytes,
         (places, holds): (Vec<EntryId>, bool),
-        reply: &[u8],
+        (reply, behind): (&[u8], &[u8]),
     ) {
         let Ok(decoded) = Asked::decode(asked) else { return };
         if let Asked::OpenSession { session, .. } = decoded {
@@ -237,9 +256,12 @@ impl Replica {
             }
             return self.go_on();
         }
-        if let Asked::Write { session, opcode: Opcode::CloseSession, .. } = decoded {
+        if let (Asked::Write { session, opcode: Opcode::CloseSession, .. }, true) =
+            (&decoded, origin.is_none_or(|origin| origin.site == 0))
+        {
+            let session = *session;
             self.sessions.live.set_closing(session, true);
         }
-        self.write_part(origin, &places, holds, reply);
+        self.write_part(origin, &places, holds, (reply, behind));
     }
 }

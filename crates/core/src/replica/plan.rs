@@ -12,7 +12,8 @@ impl Replica {
     /// The steps of an operation that does not concern this partition alone.
     pub(crate) fn plan(&self, origin: Option<Origin>, asked: &Asked<'_>) -> Option<Plan> {
         let own = self.config.partition;
-        if let (Asked::Write { session, opening, .. }, Some(origin), FIRST) = (asked, origin, own) {
+        let of_here = origin.filter(|origin| origin.site == 0);
+        if let (Asked::Write { session, opening, .. }, Some(origin), FIRST) = (asked, of_here, own) {
             // Whoever does not speak for the session is refused as any other is.
             let contact = Contact { server: origin.server, opening: *opening };
             self.applied.partition.check_contact(*session, contact).ok()?;
@@ -21,6 +22,11 @@ impl Replica {
         let (session, opcode, body) = match asked {
             Asked::CreateSession { .. } => return None,
             Asked::Move { path, to } => return plan.moving(path, *to),
+            Asked::SiteStep(_) => {
+                plan.site_step();
+                return Some(plan);
+            }
+            Asked::SiteItems { items, others } => return self.plan_site_items(plan, items, others),
             Asked::OpenSession { session, .. } => {
                 plan.opens = Some(*session);
                 plan.everywhere();
@@ -29,6 +35,8 @@ impl Replica {
             Asked::Write { session, opcode, body, .. } => (*session, *opcode, body),
         };
         plan.opcode = opcode;
+        plan.home = self.home_of_asker(origin, session);
+        plan.needs_tokens = self.is_of_sites() && opcode != Opcode::CloseSession;
         let request = Request::decode(opcode, &mut Reader::new(body));
         if let Ok(Request::Multi(ops)) = &request {
             plan.places = ops.places().map(|(place, _)| place).collect();
@@ -36,7 +44,11 @@ impl Replica {
         match request {
             Ok(Request::CloseSession) => {
                 plan.ends = Some(session);
-                let visited = self.applied.partition.tree().visited(session);
+                // Where there are sites each partition has to know that it has ended.
+                let visited = match self.is_of_sites() {
+                    true => u64::MAX & !1,
+                    false => self.applied.partition.tree().visited(session),
+                };
                 for partition in
                     (0..self.applied.placement.partitions()).filter(|of| visited & (1 << of) != 0)
                 {
@@ -68,7 +80,7 @@ impl Replica {
         let knows_remote = own == FIRST || self.applied.partition.tree().session_is_live(session);
         if knows_remote {
             let is_needless = |step: &Step| match step.kind {
-                StepKind::RemoteSession => step.partition == own,
+                StepKind::RemoteSession { .. } => step.partition == own,
                 StepKind::Visit(partition) => partition == own,
                 _ => false,
             };

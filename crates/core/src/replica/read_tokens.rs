@@ -6,9 +6,11 @@
 //! the more reads it takes to get another one.
 
 use crate::replica::Replica;
+use crate::site_news::SiteNews;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use stoa_partition::SiteItem;
+use stoa_placement::FIRST;
 use stoa_tree::{LackedTokens, SiteId, SiteSet, Ticket};
 use stoa_wire::Request;
 
@@ -21,10 +23,11 @@ impl Replica {
 
     /// At the hub: a request of a site has its turn here, or where the znodes are held. If it only reads what is newest of
     /// them, that site may be worth read tokens.
-    pub(super) fn was_read(&mut self, paths: &BTreeSet<String>, by: SiteId) {
+    pub(super) fn was_read(&mut self, paths: &BTreeSet<String>, by: SiteId, is_visit: bool) {
         for path in paths {
             let tree = self.applied.partition.tree();
-            let is_away = tree.holder_to_be(path) != tree.own_site();
+            let is_elsewhere = self.applied.placement.of(path) != FIRST;
+            let is_away = if is_elsewhere { is_visit } else { tree.holder_to_be(path) != tree.own_site() };
             let readers = self.sites.policy.is_read(path, by, is_away);
             if let Some(readers) = readers.filter(|_| !self.sites.broker.is_recalled(path)) {
                 self.give_read_tokens(path, readers);
@@ -38,6 +41,12 @@ impl Replica {
         let have: BTreeSet<SiteId> = tree.readers(path).chain([own]).collect();
         let new = readers.iter().filter(|site| !have.contains(site) && self.may_hold(*site));
         let to = new.fold(SiteSet::default(), SiteSet::with);
+        let at = self.applied.placement.of(path);
+        if at != FIRST {
+            let readers = readers.iter().filter(|site| *site != own && self.may_hold(*site));
+            let readers = readers.fold(SiteSet::default(), SiteSet::with);
+            return self.tell_news(at, SiteNews::GiveRead(path.into(), readers));
+        }
         if to.is_empty() {
             return;
         }

@@ -22,7 +22,7 @@ impl Replica {
         let caller = Caller { session: 0, identities: &[] };
         for path in due {
             let request = Request::DeleteContainer { path: &path };
-            if !self.applied.partition.tree().holds_tokens(&request) || self.is_between_reigns() {
+            if !self.holds_tokens(&request) || self.is_between_reigns() {
                 self.recall_reads_of(&request);
                 continue;
             }

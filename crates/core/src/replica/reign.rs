@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use stoa_front::CloseReason;
 use stoa_partition::{Item, Now, Outcome, SiteItem};
-use stoa_tree::{Caller, Claim, SITE_MAX, SiteId, SiteSet, SiteStanding, Update};
+use stoa_tree::{Caller, Claim, SITE_MAX, SiteId, SiteSet, SiteStanding, SiteStep, Update};
 use stoa_wire::Request;
 
 /// Why a site is not given up, or does not become the hub.
@@ -89,7 +89,7 @@ impl Replica {
             return Err(ReignRefusal::NoLease);
         }
         let reign = tree.reign();
-        let proposed = self.applied.partition.propose_reign((reign, hub), SiteSet::of(site), self.now);
+        let proposed = self.propose_reign_of((reign, hub), SiteSet::of(site));
         proposed.map_err(|_| ReignRefusal::NoSite)?;
         self.sites.proposed.lost = self.sites.proposed.lost.with(site);
         self.pump();
@@ -150,21 +150,21 @@ impl Replica {
         // behind this.
         self.sites.proposed.followed = claim.reign;
         self.sites.proposed.without.insert(claim.reign, claim.lost);
-        self.applied.partition.propose_site_item(None, &SiteItem::Follow(claim));
+        self.propose_everywhere(&SiteItem::Follow(claim));
         self.pump();
     }
 
     pub(super) fn leads_site(&self) -> Result<SiteId, ReignRefusal> {
         let own = self.applied.partition.tree().own_site().filter(|_| self.has_joined());
         let own = own.ok_or(ReignRefusal::NotJoined)?;
-        if self.prepares() { Ok(own) } else { Err(ReignRefusal::NotLeading) }
+        if self.leads_here() { Ok(own) } else { Err(ReignRefusal::NotLeading) }
     }
 
     /// At the leader: the others have given this site up.
     pub fn site_is_lost(&mut self, now: Now) {
         self.at(now);
-        if self.prepares() && self.applied.partition.tree().streams().standing() == SiteStanding::Member {
-            self.applied.partition.propose_site_item(None, &SiteItem::Standing(SiteStanding::Lost));
+        if self.leads_here() && self.applied.partition.tree().streams().standing() == SiteStanding::Member {
+            self.propose_everywhere(&SiteItem::Standing(SiteStanding::Lost));
             self.pump();
         }
     }
@@ -194,13 +194,13 @@ impl Replica {
     /// When nobody has given it up, or this server does not lead.
     pub fn discard_site(&mut self, now: Now) -> Result<(), ReignRefusal> {
         self.at(now);
-        if !self.prepares() {
+        if !self.leads_here() {
             return Err(ReignRefusal::NotLeading);
         }
         if self.applied.partition.tree().streams().standing() == SiteStanding::Member {
             return Err(ReignRefusal::NoSite);
         }
-        self.applied.partition.propose_site_item(None, &SiteItem::Standing(SiteStanding::Discarded));
+        self.propose_everywhere(&SiteItem::Standing(SiteStanding::Discarded));
         self.pump();
         Ok(())
     }
@@ -218,6 +218,9 @@ impl Replica {
         }
         if let Some(claim) = tree.streams().claim() {
             return Err(ReignRefusal::IsClaimed(claim.hub));
+        }
+        if !self.prepares() {
+            return Err(ReignRefusal::NotLeading);
         }
         let request = Request::SetData { path: SITES_PATH, data: Some(list.as_bytes()), version: -1 };
         let caller = Caller { session: 0, identities: &[] };
@@ -242,7 +245,7 @@ impl Replica {
             self.sites.proposed.begun = claim.reign;
             let reign = (claim.reign, claim.hub);
             // It is one of the sites, so nothing speaks against it.
-            let _ = self.applied.partition.propose_reign(reign, claim.lost, self.now);
+            let _ = self.propose_reign_of(reign, claim.lost);
         }
     }
 
@@ -251,7 +254,7 @@ impl Replica {
     pub(super) fn let_return(&mut self) {
         let tree = self.applied.partition.tree();
         let may_return = self.may_add_site();
-        if tree.own_site() != tree.hub() || !self.prepares() || self.is_between_reigns() || !may_return {
+        if tree.own_site() != tree.hub() || !self.leads_here() || self.is_between_reigns() || !may_return {
             return;
         }
         let is_lost = |site: &SiteId| tree.is_lost(*site) && !self.sites.proposed.returning.contains(*site);
@@ -261,7 +264,7 @@ impl Replica {
         for site in wanted {
             self.sites.proposed.returning = self.sites.proposed.returning.with(site);
             // It is lost, so nothing speaks against it.
-            let _ = self.applied.partition.propose_return(site, self.now);
+            let _ = self.propose_site_step(&SiteStep::Return { site });
         }
     }
 
@@ -270,6 +273,10 @@ impl Replica {
         let Some(lost) = update.lost_sites() else { return };
         let tree = self.applied.partition.tree();
         let own = tree.own_site().unwrap_or_default();
+        if !self.has_sessions() {
+            // What nobody has carried out is to be done here, and who asked others has to ask again.
+            return self.sites.requests.all_are_for_here();
+        }
         // They are at home here from now on, and nobody has heard of their clients here.
         let is_new = |id: i64| !self.sessions.live.contains(id);
         let come: Vec<(i64, i32)> = tree
@@ -294,6 +301,9 @@ impl Replica {
     /// This site follows another one, is given up, or begins anew.
     pub(super) fn note_standing(&mut self, item: &Item<'_>) {
         match item.outcome {
+            Outcome::Site(SiteItem::Follow(_)) if !self.has_sessions() => {
+                self.sites.requests.all_are_for_here();
+            }
             Outcome::Site(SiteItem::Follow(claim)) if item.origin.is_none() && self.timeline.leads() => {
                 self.sites.proposed.without.remove(&claim.reign);
                 self.resume_site();

@@ -5,11 +5,13 @@
 //! back, and maybe goes on to who has asked, behind the outcome. How holders use their tokens is seen in what they ship.
 
 use crate::replica::Replica;
+use crate::site_news::SiteNews;
 use crate::site_policy::{Away, TicketPlan, TokenMove};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 use stoa_partition::{Asked, Item, Outcome, SiteItem};
+use stoa_placement::FIRST;
 use stoa_sites::{Access, Decision, Next, Rules, Site, is_at_or_below, is_movable};
 use stoa_timeline::Origin;
 use stoa_tree::{SiteId, Ticket, Tree};
@@ -179,6 +181,15 @@ impl Replica {
         for it in moves {
             let subtree = &it.path[..it.subtree];
             let of_path = missing.iter().find(|(path, _)| *path == it.path).map(|(_, holder)| *holder);
+            if self.applied.placement.of(subtree) != FIRST {
+                // Whoever has it, who knows that says so.
+                let own = self.applied.partition.tree().own_site().unwrap_or_default();
+                if subtree != it.path {
+                    self.bring(subtree, own);
+                }
+                it.along.iter().for_each(|other| self.bring(other, it.to));
+                continue;
+            }
             let of_subtree = self.applied.partition.tree().holder_to_be(subtree);
             if subtree != it.path
                 && of_subtree == of_path
@@ -215,6 +226,13 @@ impl Replica {
 
     /// The token of what is at a path, if anything is, goes to a site, wherever it is.
     pub(super) fn bring(&mut self, path: &str, to: SiteId) {
+        let at = self.applied.placement.of(path);
+        if at != FIRST {
+            if is_movable(path) && !self.sites.policy.is_reserved(path) {
+                self.tell_news(at, SiteNews::Bring(path.into(), to));
+            }
+            return;
+        }
         let tree = self.applied.partition.tree();
         let may_go = is_movable(path) && tree.get(path).is_some_and(|it| it.stat().ephemeral_owner == 0);
         match tree.holder_to_be(path).filter(|_| may_go) {
@@ -232,12 +250,27 @@ impl Replica {
 
     /// Gives a token that is held here to a site. What is gone by then, held elsewhere, or waited for here, is not given.
     fn give_by_policy(&mut self, path: &str, to: SiteId) {
+        if self.applied.placement.of(path) != FIRST {
+            let may_go = is_movable(path) && self.may_hold(to) && !self.sites.policy.is_reserved(path);
+            if may_go && self.applied.partition.tree().own_site() != Some(to) {
+                self.give_elsewhere(path, to);
+            }
+            return;
+        }
         let tree = self.applied.partition.tree();
         let (own, holder) = (tree.own_site(), tree.holder_to_be(path));
         let may_go = is_movable(path) && own == holder && own != Some(to) && self.may_hold(to);
         if may_go && !self.sites.policy.is_reserved(path) && self.give_token(path, to).is_ok() {
             self.sites.policy.gave(path, to, self.now.mono_us);
         }
+    }
+
+    /// Another partition has been asked for a token that is to go to a site, and a third one has it.
+    pub(super) fn is_held_by(&mut self, path: &str, holder: SiteId, to: SiteId) {
+        if Some(to) != self.applied.partition.tree().own_site() {
+            self.sites.policy.passes(path, to);
+        }
+        self.recall(path, holder);
     }
 
     fn recall(&mut self, path: &str, holder: SiteId) {
@@ -267,7 +300,8 @@ impl Replica {
         }
         for (path, Away { at, used_us, .. }) in away {
             let tree = self.applied.partition.tree();
-            if tree.holder_to_be(&path) != Some(at) || tree.get(&path).is_none() {
+            let is_here = self.applied.placement.of(&path) == FIRST;
+            if is_here && (tree.holder_to_be(&path) != Some(at) || tree.get(&path).is_none()) {
                 self.sites.policy.is_back(&path);
                 continue;
             }

@@ -138,7 +138,12 @@ impl Replica {
         let applied = self.applied.partition.tree().streams().imported(from);
         let here = self.sites.importing.get(&from).copied().unwrap_or(0).max(applied);
         let is_heard = self.applied.partition.tree().listens_to(from) && !self.sites.proposed.gives_up(from);
-        if !self.prepares() || !is_heard || since > here || upto <= here {
+        if !self.leads_here() || !is_heard || since > here || upto <= here {
+            return;
+        }
+        if self.applied.placement.is_divided() {
+            self.import_divided(from, here, upto, entries);
+            self.sites.importing.insert(from, upto);
             return;
         }
         let mut last = here;
@@ -226,6 +231,8 @@ impl Replica {
     /// What was committed behind a position, as the log has it. False if that is not what the site lacks (any more).
     pub fn site_backlog(&mut self, site: SiteId, since: u64, entries: &[(u64, Bytes)], now: Now) -> bool {
         self.at(now);
+        let divided = self.applied.placement.is_divided().then(|| self.as_wholes(entries));
+        let entries = divided.as_deref().unwrap_or(entries);
         let tree = self.applied.partition.tree();
         let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return false };
         let (reign, reigned_at) = (tree.reign(), tree.streams().reigned_at());

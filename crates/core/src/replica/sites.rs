@@ -8,7 +8,10 @@
 
 use crate::replica::Replica;
 use crate::replica::site_policy::{Needs, only_waits, request_of};
+use crate::site_news::{SiteNews, Tried};
+use crate::site_requests::Forwarded;
 use crate::sites::{Broker, KEPT_LEAST_BYTES, Made, Outgoing, ProposedReigns, SiteLinks};
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,10 +20,11 @@ use stoa_front::{CloseReason, ConnectionId};
 use stoa_partition::{
     Asked, Item, Items, Now, Outcome, SiteItem, is_heeded, note_in_streams, note_joining, ticket_of,
 };
+use stoa_placement::FIRST;
 use stoa_timeline::{Lead, Origin};
 use stoa_tree::{
-    Caller, CarriedOut, LackedTokens, Options, SiteId, SiteStanding, Ticket, TokenRefusal, Tree, Update,
-    Waiting,
+    Caller, CarriedOut, LackedTokens, Options, Places, SiteId, SiteStanding, SiteStep, Ticket, TokenRefusal,
+    Tree, Update, Waiting,
 };
 use stoa_wire::{Acl, AclList, Create, CreateMode, ErrorCode, Opcode, READ_ACL, Reader, Request};
 
@@ -84,7 +88,7 @@ impl Replica {
         let caller = Caller { session: 0, identities: &[] };
         // Where it is there already, whoever leads next finds it as it is.
         let _ = self.applied.partition.propose(None, &create, &caller, now);
-        self.applied.partition.propose_site(hub, hub, now)?;
+        self.propose_site_step(&SiteStep::Begin { site: hub, hub })?;
         self.sites.policy.begin(Some(hub), self.config.site.unwrap_or_default().policy);
         Ok(())
     }
@@ -188,27 +192,43 @@ impl Replica {
     }
 
     /// At the leader of a site that is to join: the next slice of the hub's state.
-    pub fn site_state(&mut self, is_first: bool, slice: &[u8], now: Now) {
+    /// `begins` is how many partitions the hub has where it is the first one, and 0 elsewhere.
+    pub fn site_state(&mut self, begins: u8, slice: &[u8], now: Now) {
         self.at(now);
-        if self.prepares() && !self.has_joined() && self.may_join() {
-            self.applied.partition.propose_site_item(None, &SiteItem::State { first: is_first, slice });
+        if self.leads_here() && !self.has_joined() && self.may_join() {
+            self.propose_first(&SiteItem::State { begins, slice });
         }
     }
 
     /// That was all of it: this is a site from now on, and has what the hub had at a position of its log.
     pub fn site_state_ended(&mut self, site: SiteId, hub: SiteId, position: u64, now: Now) {
         self.at(now);
-        if self.prepares() && !self.has_joined() {
-            self.applied.partition.propose_site_item(None, &SiteItem::Joined { site, hub, position });
+        if self.leads_here() && !self.has_joined() {
+            self.propose_everywhere(&SiteItem::Joined { site, hub, position });
         }
     }
 
     /// Takes in what an item says of joining the other sites.
     pub(super) fn note_joining(&mut self, item: &Item<'_>) {
-        if let Outcome::Site(SiteItem::State { first: true, .. }) = item.outcome {
+        if let Outcome::Site(SiteItem::State { begins: 1.., .. }) = item.outcome {
             self.abort_snapshot();
         }
-        if note_joining(self.applied.partition.tree_mut(), item) {
+        if !self.has_sessions() {
+            return self.note_joining_here(item);
+        }
+        let placement = &self.applied.placement;
+        let of = |path: &str| placement.of(path);
+        let places = Places { own: FIRST, partitions: placement.partitions(), of: &of };
+        let shares = note_joining(self.applied.partition.tree_mut(), item, &places);
+        if let Outcome::Site(SiteItem::Joined { .. }) = item.outcome
+            && shares.is_none()
+        {
+            self.other_partitions().for_each(|to| self.tell_news(to, SiteNews::Joined(None)));
+        }
+        if let Some(shares) = shares {
+            for (partition, share) in (1..).zip(shares) {
+                self.tell_news(partition, SiteNews::Joined(Some(Box::new(share))));
+            }
             let tree = self.applied.partition.tree();
             let own = tree.own_site();
             let at_home = tree.sessions().filter(|session| Some(tree.home_of(session.id)) == own);
@@ -252,7 +272,8 @@ impl Replica {
         self.sites.kept.restart(position);
         self.sites.lease.state_replaced(self.now.mono_us);
         self.sites.settled.clear();
-        self.sites.forwarded.clear();
+        self.sites.requests.forwarded.clear();
+        self.sites.requests.forget_under_way();
     }
 
     /// Who waits here for the outcome of a request of this site, if an item is one, and what it has asked, if it is to
@@ -261,8 +282,12 @@ impl Replica {
         let ticket = ticket_of(item.origin).filter(|_| !matches!(item.outcome, Outcome::Site(_)))?;
         let tree = self.applied.partition.tree();
         let own = tree.own_site().filter(|own| *own == ticket.site);
-        let (id, _) = own.and_then(|_| self.sites.forwarded.remove(&ticket.number))?;
-        if !tree.streams().left_behind(ticket).is_empty() {
+        own?;
+        self.sites.requests.ends(ticket.number);
+        let Forwarded { connection: id, asked, .. } = self.sites.requests.forwarded.remove(&ticket.number)?;
+        let tree = self.applied.partition.tree();
+        let is_behind = self.sites.requests.has_earlier(ticket.number, id);
+        if is_behind || !tree.streams().left_behind(ticket).is_empty() {
             // Nobody can say what became of what it has asked before.
             self.close(id, CloseReason::LeaderChanged);
             return None;
@@ -274,12 +299,12 @@ impl Replica {
             _ => false,
         };
         let waiting = tree.streams().waiting(ticket).filter(|_| is_wanted);
-        Some((id, waiting.map(|waiting| Bytes::copy_from_slice(&waiting.asked)).unwrap_or_default()))
+        Some((id, waiting.map_or(asked, |waiting| Bytes::copy_from_slice(&waiting.asked))))
     }
 
     /// Whether a client waits for the outcome of a request that has left.
     pub(super) fn has_forwarded(&self, id: ConnectionId) -> bool {
-        self.sites.forwarded.values().any(|(waiting, _)| *waiting == id)
+        self.sites.requests.forwarded.values().any(|waiting| waiting.connection == id)
     }
 
     /// Applies what has come from another site.
@@ -297,6 +322,7 @@ impl Replica {
             if is_heeded(self.applied.partition.tree(), from, &item) {
                 writes += u32::from(is_told && self.note_use(from, &item));
                 self.apply_item(&item);
+                self.homes_are_applied(&item);
             }
         }
         self.note_local_writes(from, writes);
@@ -313,6 +339,9 @@ impl Replica {
     pub(super) fn note_site_item(&mut self, item: &Item<'_>, own: Option<ConnectionId>) {
         let site = self.applied.partition.tree().own_site().filter(|_| may_concern_streams(item));
         let Some(site) = site else { return };
+        if !self.has_sessions() {
+            return self.note_at_partition(item, own);
+        }
         let is_new = match item.outcome {
             Outcome::Site(SiteItem::Forwarded { number, .. }) => {
                 let streams = self.applied.partition.tree().streams();
@@ -326,10 +355,12 @@ impl Replica {
             Outcome::Site(SiteItem::Forwarded { number, session, .. }) => {
                 let of_here = Ticket { site, number };
                 if let Some(id) = own {
-                    self.sites.forwarded.insert(number, (id, self.now.mono_us));
+                    let forwarded =
+                        Forwarded { connection: id, since_us: self.now.mono_us, asked: Bytes::new() };
+                    self.sites.requests.forwarded.insert(number, forwarded);
                 }
-                if is_new {
-                    self.has_left(session);
+                if is_new && self.is_own_number(number) {
+                    self.sites.requests.has_left(session);
                 }
                 Some(ticket_of(item.origin).unwrap_or(of_here))
             }
@@ -393,24 +424,16 @@ impl Replica {
     /// A request of a session is proposed to leave.
     pub(super) fn leaves(&mut self, session: i64, here: bool) {
         self.sites.counts.writes_forwarded += u64::from(!here);
-        self.sites.leaving.entry(session).or_default().push_back(here);
+        self.sites.requests.leaves(session, here);
     }
 
     /// Whether something waits that a session has asked here, or is about to.
     pub(super) fn has_under_way(&self, session: i64) -> bool {
         let streams = self.applied.partition.tree().streams();
         session != 0
-            && (streams.of_session(session).next().is_some() || self.sites.leaving.contains_key(&session))
-    }
-
-    /// The oldest request of a session that was proposed to leave does.
-    fn has_left(&mut self, session: i64) {
-        if let Some(leaving) = self.sites.leaving.get_mut(&session) {
-            leaving.pop_front();
-            if leaving.is_empty() {
-                self.sites.leaving.remove(&session);
-            }
-        }
+            && (streams.of_session(session).next().is_some()
+                || self.sites.requests.is_leaving(session)
+                || self.sites.requests.under_way(session).next().is_some())
     }
 
     fn ready_if_here(&mut self, ticket: Ticket) {
@@ -428,7 +451,8 @@ impl Replica {
         self.servers.levels.proposed = 0;
         self.sites.lease.begin();
         self.sites.broker = Broker::default();
-        self.sites.leaving.clear();
+        self.sites.requests.forget_leaving();
+        self.tell_under_way();
         self.resume_site();
     }
 
@@ -455,12 +479,14 @@ impl Replica {
         }
         let (is_hub, is_between) = (tree.own_site() == tree.hub(), self.is_between_reigns());
         // Which tokens a program needs shows when it is carried out.
-        let holds = tree.holds_tokens(request) || self.applied.partition.is_taken(session, request);
-        if holds && !is_between && self.sites.leaving.is_empty() && tree.streams().is_empty() {
+        let holds = self.holds_tokens(request) || self.applied.partition.is_taken(session, request);
+        let requests = &self.sites.requests;
+        let none_waits = tree.streams().is_empty() && requests.none_is_under_way();
+        if holds && !is_between && !requests.are_leaving() && none_waits {
             return Destination::Here;
         }
         // What its session has asked before, and has no outcome: whether each is to be done here, later.
-        let leaving = self.sites.leaving.get(&session).into_iter().flatten().copied();
+        let leaving = requests.under_way(session).chain(requests.leaving(session));
         let waiting = tree.streams().of_session(session).map(|waiting| waiting.by == CarriedOut::Here);
         let (mut waits, mut has_later) = (false, false);
         for here in waiting.chain(leaving).filter(|_| session != 0) {
@@ -496,6 +522,10 @@ impl Replica {
         if self.applied.partition.tree().own_site().is_none() || !self.prepares() || !self.has_joined() {
             return;
         }
+        self.take_news();
+        if !self.has_sessions() {
+            return;
+        }
         if self.is_between_reigns() {
             return self.begin_reign();
         }
@@ -514,11 +544,8 @@ impl Replica {
     }
 
     fn take_ticket(&mut self, ticket: Ticket) {
-        let tree = self.applied.partition.tree();
-        let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
-        let streams = tree.streams();
-        let Some(Waiting { server, by: CarriedOut::Here, asked, session, .. }) =
-            streams.waiting(ticket).cloned()
+        let streams = self.applied.partition.tree().streams();
+        let Some(Waiting { server, by: CarriedOut::Here, asked, .. }) = streams.waiting(ticket).cloned()
         else {
             return;
         };
@@ -538,28 +565,66 @@ impl Replica {
         if let (Some(origin), Asked::OpenSession { session, password, .. }) = (origin, &decoded) {
             return self.take_coming(ticket, (origin, *session, password), &bytes);
         }
-        let is_call = self.is_for_program(&decoded);
-        if is_call && !is_first {
-            // Which tokens it takes shows when what is before it is done.
-            return;
+        if self.applied.placement.is_divided() {
+            return self.try_ticket(origin, &bytes, &decoded, is_first);
         }
-        let mut lacked = if is_call { LackedTokens::default() } else { self.lacked_by(&decoded) };
-        if lacked.is_none() && is_first {
-            match self.carry_out_ticket(ticket, origin, &decoded, is_call) {
-                Ok(()) => return,
-                Err(by_programs) => lacked = by_programs,
+        let is_call = self.is_for_program(&decoded);
+        match self.attempt(origin, &decoded, is_first) {
+            Tried::CarriedOut(of_programs) => self.is_carried_out(ticket, &decoded, is_call, &of_programs),
+            Tried::Lacks(lacked) => self.ticket_lacks(ticket, &lacked, is_first),
+            Tried::NotNow => {}
+        }
+    }
+
+    /// Carries out a request whose tokens are held here, also those that programs need for it.
+    pub(super) fn attempt(
+        &mut self,
+        origin: Option<Origin>,
+        asked: &Asked<'_>,
+        may_carry_out: bool,
+    ) -> Tried {
+        let is_call = self.is_for_program(asked);
+        if is_call && !may_carry_out {
+            // Which tokens it takes shows when what is before it is done.
+            return Tried::NotNow;
+        }
+        let lacked = if is_call { LackedTokens::default() } else { self.lacked_by(asked) };
+        if !lacked.is_none() || !may_carry_out {
+            return Tried::Lacks(Box::new(lacked));
+        }
+        match self.prepare_asked(origin, asked) {
+            Ok(of_programs) => Tried::CarriedOut(of_programs),
+            Err(mut lacked) => {
+                // Nothing else may go meanwhile.
+                lacked.needed.append(&mut self.needed_by(asked, is_call));
+                Tried::Lacks(Box::new(lacked))
             }
         }
+    }
+
+    /// Tokens of other sites are missing for a request, or it is not its turn: then `is_first` is false.
+    pub(super) fn ticket_lacks(&mut self, ticket: Ticket, lacked: &LackedTokens, is_first: bool) {
+        let tree = self.applied.partition.tree();
+        let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
+        let Some(Waiting { server, by: CarriedOut::Here, asked, session, .. }) =
+            tree.streams().waiting(ticket).cloned()
+        else {
+            return;
+        };
+        let origin = Some(Origin { server, request: ticket.number, site: ticket.site });
+        let bytes = Bytes::from(asked);
+        let Ok(decoded) = Asked::decode(&bytes) else { return };
+        let is_call = self.is_for_program(&decoded);
         if own == hub
             && is_first
-            && let Some(away) = self.away_of(own, &lacked)
+            && let Some(away) = self.away_of(own, lacked)
         {
             return self.sites.broker.awaits(ticket, away, self.now.mono_us);
         }
         // What a program needs may be another matter where it is carried out: then it comes back once, and no more.
         let may_visit = !self.sites.broker.is_declined(ticket) || !self.has_programs_in(&decoded);
         let only_waits = only_waits(&decoded) && !is_call;
-        let visited = visited_at_once(only_waits, &lacked, ticket.site).filter(|_| may_visit);
+        let visited = visited_at_once(only_waits, lacked, ticket.site).filter(|_| may_visit);
         if !is_first && visited != Some(ticket.site) {
             // Only the site that keeps its order may carry out what follows it.
             return;
@@ -571,13 +636,13 @@ impl Replica {
             && let Some(to) = visited
         {
             if only_waits {
-                self.was_read(&lacked.needed, ticket.site);
+                self.was_read(&lacked.needed, ticket.site, true);
             }
             self.sites.broker.take_in_hand(ticket);
             self.sites.counts.visits += 1;
             self.applied.partition.propose_site_item(origin, &SiteItem::Visit { to, session, asked: &bytes });
         } else if own == hub {
-            self.find_tokens(ticket, session, origin, &bytes, &lacked, may_visit);
+            self.find_tokens(ticket, session, origin, &bytes, lacked, may_visit);
         } else {
             self.leave_to_hub(ticket, server, session, &bytes);
         }
@@ -599,7 +664,7 @@ impl Replica {
     }
 
     /// Whether a program carries out what is asked.
-    fn is_for_program(&self, asked: &Asked<'_>) -> bool {
+    pub(super) fn is_for_program(&self, asked: &Asked<'_>) -> bool {
         let Asked::Write { session, .. } = asked else { return false };
         request_of(asked).is_some_and(|request| self.applied.partition.is_taken(*session, &request))
     }
@@ -613,40 +678,32 @@ impl Replica {
     /// The tokens that are not held here of those that what is asked needs by itself. What cannot be read needs none: it is
     /// refused where it is prepared.
     fn lacked_by(&self, asked: &Asked<'_>) -> LackedTokens {
-        request_of(asked)
-            .map(|request| self.applied.partition.tree().lacked_tokens(&request))
-            .unwrap_or_default()
+        request_of(asked).map(|request| self.lacked_tokens(&request)).unwrap_or_default()
     }
 
-    /// Carries out a request whose own tokens are held here, unless programs need others for it.
-    fn carry_out_ticket(
+    /// What becomes of a request is proposed. Programs have needed tokens for it.
+    pub(super) fn is_carried_out(
         &mut self,
         ticket: Ticket,
-        origin: Option<Origin>,
         asked: &Asked<'_>,
         is_call: bool,
-    ) -> Result<(), LackedTokens> {
-        let of_programs = self.prepare_asked(origin, asked).map_err(|mut lacked| {
-            // Nothing else may go meanwhile.
-            lacked.needed.append(&mut self.needed_by(asked, is_call));
-            lacked
-        })?;
+        of_programs: &BTreeSet<String>,
+    ) {
         self.sites.broker.carries_out(ticket);
         if let Some(next) = self.applied.partition.tree().streams().around(ticket).1.map(|next| next.ticket) {
             self.ready_if_here(next);
         }
-        let Some(request) = request_of(asked) else { return Ok(()) };
+        let Some(request) = request_of(asked) else { return };
         if !is_call && only_waits(asked) {
             let mut read = BTreeSet::new();
             stoa_tree::tokens_of(&request, &mut |path| {
                 read.insert(String::from(path));
             });
-            self.was_read(&read, ticket.site);
+            self.was_read(&read, ticket.site, false);
         } else {
             let request = Some(&request).filter(|_| !is_call);
-            self.accessed(&Needs { request, tokens: &of_programs }, ticket.site, Some(ticket));
+            self.accessed(&Needs { request, tokens: of_programs }, ticket.site, Some(ticket));
         }
-        Ok(())
     }
 
     /// The tokens that what is asked needs by itself; that of what a program carries out shows when it is.
@@ -682,12 +739,15 @@ impl Replica {
             return self.sites.broker.awaits(ticket, home, self.now.mono_us);
         }
         let is_busy =
-            tree.streams().of_session(session).next().is_some() || self.sites.leaving.contains_key(&session);
+            tree.streams().of_session(session).next().is_some() || self.sites.requests.is_leaving(session);
         if home == own && is_busy {
             return self.sites.broker.comes_later(session, ticket);
         }
         self.sites.broker.take_in_hand(ticket);
         let reign = tree.reign();
+        if home == own && self.applied.placement.is_divided() {
+            return self.operate(Some(origin), &SiteStep::Home { session, password, site: ticket.site });
+        }
         let partition = &mut self.applied.partition;
         let number = ticket.number;
         match () {
@@ -754,8 +814,7 @@ impl Replica {
         may_visit: bool,
     ) {
         let LackedTokens { needed, missing, .. } = lacked;
-        let tree = self.applied.partition.tree();
-        let stays = |path: &str| tree.get(path).is_some_and(|znode| znode.stat().ephemeral_owner != 0);
+        let stays = |path: &str| lacked.stays.contains(path);
         let homes: BTreeSet<SiteId> =
             missing.iter().filter(|(path, _)| stays(path)).map(|(_, holder)| *holder).collect();
         let home = homes.first().copied();
@@ -769,6 +828,9 @@ impl Replica {
             return;
         }
         if let (Some(home), true) = (home, wanted.is_empty()) {
+            if self.waits_to_send_along(ticket, lacked, home) {
+                return;
+            }
             self.sites.broker.take_in_hand(ticket);
             if !self.send_along(lacked, home) {
                 self.refuse_ticket(ticket, origin);
@@ -811,10 +873,10 @@ impl Replica {
             self.applied.partition.propose_refusal(origin, ErrorCode::OperationTimeout.into());
         }
         let since_us = self.now.mono_us.saturating_sub(2 * WAIT_US);
-        let late = self.sites.forwarded.iter().filter(|(_, (_, began_us))| *began_us <= since_us);
-        let late: Vec<(u64, ConnectionId)> = late.map(|(number, (id, _))| (*number, *id)).collect();
+        let late = self.sites.requests.forwarded.iter().filter(|(_, it)| it.since_us <= since_us);
+        let late: Vec<(u64, ConnectionId)> = late.map(|(number, it)| (*number, it.connection)).collect();
         for (number, id) in late {
-            self.sites.forwarded.remove(&number);
+            self.sites.requests.forwarded.remove(&number);
             self.close(id, CloseReason::SiteAway);
         }
     }
@@ -840,7 +902,15 @@ impl Replica {
         let tree = self.applied.partition.tree();
         let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
         let recalled: Vec<String> = tree.streams().recalled().map(String::from).collect();
+        self.sites.divided.asked_back.retain(|path| tree.streams().recalled().any(|it| it == path));
         for path in recalled {
+            let at = self.applied.placement.of(&path);
+            if at != FIRST {
+                if self.sites.divided.asked_back.insert(path.clone()) {
+                    self.tell_news(at, SiteNews::Return(path));
+                }
+                continue;
+            }
             let is_read = self.applied.partition.tree().readers(&path).any(|reader| reader == own);
             if is_read {
                 // It may be on its way already.
@@ -860,7 +930,7 @@ impl Replica {
     }
 
     /// Gives the token of what is at a path, or of what is above it when nothing is there, to a site.
-    fn hand_token(&mut self, path: &str, to: SiteId) -> bool {
+    pub(super) fn hand_token(&mut self, path: &str, to: SiteId) -> bool {
         let mut above = path;
         loop {
             match self.give_token(above, to) {
@@ -884,7 +954,11 @@ impl Replica {
         if self.is_between_reigns() {
             return Err(TokenRefusal::NotHeld);
         }
-        let given = self.applied.partition.propose_token(path, to, self.now);
+        let given = if path == "/" && self.applied.placement.is_divided() {
+            self.give_root_token(to)
+        } else {
+            self.applied.partition.propose_token(path, to, self.now)
+        };
         self.sites.counts.grants += u64::from(given.is_ok());
         given
     }

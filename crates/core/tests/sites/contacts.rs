@@ -184,7 +184,7 @@ impl Campus {
         }
         while let Some((_, position)) = self.server(leader).poll_site_state() {
             for (at, slice) in self.slices.iter().enumerate() {
-                self.leaf.site_state(at == 0, slice, now);
+                self.leaf.site_state(u8::from(at == 0), slice, now);
             }
             self.leaf.site_state_ended(LEAF, HUB, position, now);
             is_busy = true;

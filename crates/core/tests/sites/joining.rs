@@ -62,7 +62,7 @@ fn a_state_that_is_not_whole_is_none() {
     }
     // Of the last one a part has come before it began anew.
     let now = world.now;
-    world.site(2).server.site_state(true, &whole[..whole.len() / 2], now);
+    world.site(2).server.site_state(1, &whole[..whole.len() / 2], now);
     world.give_state((HUB, 2), &slices, position);
     world.settle();
     assert!(world.site(2).server.has_joined());

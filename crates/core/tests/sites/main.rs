@@ -280,7 +280,7 @@ impl World {
     fn give_state(&mut self, (hub, to): (SiteId, SiteId), slices: &[Vec<u8>], position: u64) {
         let now = self.now;
         for (at, slice) in slices.iter().enumerate() {
-            self.site(to).server.site_state(at == 0, slice, now);
+            self.site(to).server.site_state(u8::from(at == 0), slice, now);
         }
         self.site(to).server.site_state_ended(to, hub, position, now);
         self.poll(to);

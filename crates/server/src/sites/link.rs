@@ -106,9 +106,10 @@ impl SiteLink {
         disk: FileDisk,
     ) -> String {
         let (reader, writer) = tokio::io::split(stream);
+        let partitions = driver.server.borrow().placement().partitions();
         tokio::select! {
             Err(why) = self.read(reader, rest, driver) => why,
-            Err(why) = write(writer, said, disk) => why,
+            Err(why) = write(writer, said, disk, partitions) => why,
             () = self.end.notified() => "this server has ended it".to_owned(),
         }
     }
@@ -161,10 +162,16 @@ impl SiteLink {
                 Ok(())
             }
             FrameKind::Begin => {
-                let position: [u8; 8] = payload.as_ref().try_into().map_err(|_| cut())?;
-                let position = u64::from_le_bytes(position);
+                let (position, rest) = payload.split_first_chunk().ok_or_else(cut)?;
+                let position = u64::from_le_bytes(*position);
+                // With one partition nothing is said of them.
+                let begins = match *rest {
+                    [] => 1,
+                    [partitions @ 2..=64] => partitions,
+                    _ => return Err(cut()),
+                };
                 tracing::info!("the state of site {} is coming, as it was at position {position}", self.name);
-                *state = Some(State { position, bytes: 0, is_first: true });
+                *state = Some(State { position, bytes: 0, begins });
                 Ok(())
             }
             FrameKind::Chunk => {
@@ -213,7 +220,8 @@ impl SiteLink {
 struct State {
     position: u64,
     bytes: usize,
-    is_first: bool,
+    /// How many partitions the site has that it comes from, before the first slice has come; then 0.
+    begins: u8,
 }
 
 /// Has a slice go into the log, as soon as there is room.
@@ -222,9 +230,9 @@ async fn take_slice(state: &mut State, slice: &[u8], driver: &Driver) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let now = driver.now();
-    driver.server.borrow_mut().site_state(state.is_first, slice, now);
+    driver.server.borrow_mut().site_state(state.begins, slice, now);
     driver.after_input();
-    state.is_first = false;
+    state.begins = 0;
     state.bytes += slice.len();
 }
 
@@ -236,6 +244,7 @@ async fn write(
     mut writer: impl AsyncWrite + Unpin,
     mut said: UnboundedReceiver<Say>,
     disk: FileDisk,
+    partitions: u8,
 ) -> Result<(), String> {
     let mut ping_at = Instant::now();
     loop {
@@ -253,7 +262,7 @@ async fn write(
         }
         put(&mut writer, &out).await?;
         if let Some((position, file)) = state {
-            send_state(&mut writer, position, file, disk.another()).await?;
+            send_state(&mut writer, (position, partitions), file, disk.another()).await?;
         }
     }
 }
@@ -289,7 +298,7 @@ async fn put(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<(),
 /// Sends a snapshot, whose file is read by a thread of its own.
 async fn send_state(
     writer: &mut (impl AsyncWrite + Unpin),
-    position: u64,
+    (position, partitions): (u64, u8),
     file: String,
     disk: FileDisk,
 ) -> Result<(), String> {
@@ -300,7 +309,8 @@ async fn send_state(
         read_state(disk, &file, &slices_in);
     });
     reading.map_err(|error| format!("the thread that reads the state cannot be started: {error}"))?;
-    put(writer, &frame::encode(FrameKind::Begin, &[&position.to_le_bytes()])).await?;
+    let several = if partitions > 1 { &[partitions][..] } else { &[] };
+    put(writer, &frame::encode(FrameKind::Begin, &[&position.to_le_bytes(), several])).await?;
     while let Some(slice) = slices.recv().await {
         put(writer, &frame::encode(FrameKind::Chunk, &[&slice?])).await?;
     }

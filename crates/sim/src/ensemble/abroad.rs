@@ -29,8 +29,8 @@ pub(crate) enum FromAbroad {
     Connected(SiteId),
     Lost(SiteId),
     Message(SiteId, Bytes),
-    /// A slice of the hub's state, and whether it is the first.
-    Slice(bool, Vec<u8>),
+    /// A slice of the hub's state; with how many partitions that has, if it is the first, and else 0.
+    Slice(u8, Vec<u8>),
     /// That was all: the number of this site, the hub's, and the position of the state.
     StateEnded(SiteId, SiteId, u64),
     /// More of the log was read.
@@ -107,7 +107,7 @@ impl Process {
                 let read = core.site_message(from, &message, now);
                 return read.map_err(|_| format!("cannot read what site {from} says"));
             }
-            FromAbroad::Slice(is_first, slice) => core.site_state(is_first, &slice, now),
+            FromAbroad::Slice(begins, slice) => core.site_state(begins, &slice, now),
             FromAbroad::StateEnded(own, hub, position) => core.site_state_ended(own, hub, position, now),
             FromAbroad::GivenUp => core.site_is_lost(now),
             FromAbroad::Follow(claim) => core.follow_site(claim, now),

@@ -292,7 +292,7 @@ impl SiteRun {
             Letter::State(position, chunks) => {
                 call.joining_us = Some(now_us);
                 for (place, slice) in chunks.iter().skip(1).enumerate() {
-                    let heard = FromAbroad::Slice(place == 0, slice.clone());
+                    let heard = FromAbroad::Slice(u8::from(place == 0), slice.clone());
                     self.worlds[at].comes_from_abroad(now_us, whom, heard);
                 }
                 let ended = FromAbroad::StateEnded(site_of(at), from, position);

@@ -102,6 +102,9 @@ pub enum PartitionMessage {
 pub enum Output {
     /// These are decided: apply them, and say so with [`Timeline::applied`] and [`Timeline::compact`].
     Committed(Vec<Entry>),
+    /// At the first of several partitions, see [`crate::Config::gives_log`]: the entries of the log of which its parts came
+    /// before.
+    Logged(Vec<Entry>),
     /// Who leads has changed, or what this server is.
     Leader,
     /// The members are others.

@@ -25,8 +25,13 @@ impl Tree {
                 let mut sessions = sessions.iter().map(|session| i64::from_le_bytes(*session));
                 sessions.try_for_each(|session| self.note_visit(update, session, partition))
             }
-            PartitionOp::RemoteSession => {
-                self.sessions.make_remote(update.session);
+            PartitionOp::AdoptOf { path, parent_cversion, owner } => {
+                self.apply_adopt(update, path, parent_cversion, observer)?;
+                self.sites.owned_away.add(path, owner);
+                Ok(())
+            }
+            PartitionOp::RemoteSession { home } => {
+                self.sessions.make_remote(update.session, home);
                 Ok(())
             }
             PartitionOp::Give { path, digest } => {

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! content := flags u8, node*, digest u64
-//! node    := flags u8, name, [znode]              each before its children, these in the order of their
-//!                                                 creation; a znode unless it lives elsewhere
+//! node    := flags u8, [mark u8], name, [znode]   each before its children, these in the order of their
+//!                                                 creation; a znode unless it lives elsewhere; marked where a
+//!                                                 site holds it
 //! znode   := children, czxid, mzxid, ctime, mtime i64, version i32, acl, [encoded],
 //!            [pzxid i64, cversion, aversion i32], [owner i64], data
 //! ```
@@ -14,6 +15,7 @@
 use crate::acl::{self, AclTable};
 use crate::encoding::{BAD_NAME, Decoder, KINDS, OpAcl, Reason, kind_bits, put_bytes, put_len, put_nullable};
 use crate::node::{Ext, Node, ZnodeKind};
+use crate::sites::SITE_MAX;
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -27,6 +29,7 @@ const RECOUNT: u8 = 2;
 // Flags of a node, besides its kind.
 const AWAY: u8 = 4;
 const EXT: u8 = 8;
+const MARK: u8 = 16;
 
 /// What a znode needs at least: no subtree has more of them than bytes by this.
 pub(super) const NODE_BYTES_MIN: usize = 3;
@@ -75,7 +78,9 @@ impl Writer {
         }
         let has_ext = (ext.pzxid, ext.cversion, ext.aversion) != (node.czxid, 0, 0);
         let out = &mut self.bytes;
-        out.push(kind_bits(kind) | if has_ext { EXT } else { 0 });
+        let mark = (node.mark() != 0).then_some(node.mark());
+        out.push(kind_bits(kind) | if has_ext { EXT } else { 0 } | if mark.is_some() { MARK } else { 0 });
+        out.extend(mark);
         put_bytes(out, node.name_bytes());
         put_len(out, ext.num_children as usize);
         for number in [node.czxid, node.mzxid, node.ctime(), node.mtime()] {
@@ -119,6 +124,7 @@ impl Writer {
 /// A node of a content; without a znode it lives elsewhere.
 pub(super) struct NodeRecord<'a> {
     pub(super) name: &'a str,
+    pub(super) mark: u8,
     pub(super) znode: Option<MovedZnode<'a>>,
 }
 
@@ -172,15 +178,19 @@ impl<'a> ContentReader<'a> {
 
     pub(super) fn node(&mut self) -> Result<NodeRecord<'a>, Reason> {
         let flags = self.decoder.u8()?;
-        if flags & !(KINDS | AWAY | EXT) != 0 || (flags & AWAY != 0 && flags != AWAY) {
+        if flags & !(KINDS | AWAY | EXT | MARK) != 0 || (flags & AWAY != 0 && flags != AWAY) {
             return Err("a znode has an unknown flag");
+        }
+        let mark = if flags & MARK == 0 { 0 } else { self.decoder.u8()? };
+        if mark > SITE_MAX {
+            return Err("a site is out of range");
         }
         let name = core::str::from_utf8(self.decoder.bytes()?).map_err(|_| "a name is not UTF-8")?;
         if name.is_empty() || name.contains('/') {
             return Err(BAD_NAME);
         }
         let znode = if flags == AWAY { None } else { Some(self.znode(flags)?) };
-        Ok(NodeRecord { name, znode })
+        Ok(NodeRecord { name, mark, znode })
     }
 
     fn znode(&mut self, flags: u8) -> Result<MovedZnode<'a>, Reason> {

@@ -80,7 +80,7 @@ impl Tree {
     }
 
     /// The parent's side of a create.
-    pub(super) fn apply_adopt(
+    pub(crate) fn apply_adopt(
         &mut self,
         update: &Update<'_>,
         path: &str,
@@ -95,14 +95,14 @@ impl Tree {
         let parent_ext = self.nodes[parent].ext;
         let parent_ext = &mut self.exts[parent_ext];
         parent_ext.cversion = parent_cversion;
-        parent_ext.pzxid = update.zxid;
+        parent_ext.pzxid = parent_ext.pzxid.max(update.zxid);
         self.after_change(parent, parent_digest);
         self.emit(observer, EventKind::ChildrenChanged, parent_path, update.zxid, self.nodes[parent].acl);
         Ok(())
     }
 
     /// The parent's side of a delete.
-    pub(super) fn apply_disown(
+    pub(crate) fn apply_disown(
         &mut self,
         update: &Update<'_>,
         path: &str,
@@ -118,6 +118,7 @@ impl Tree {
         let parent_digest = digest::of_path(parent_path);
         self.before_change(parent, parent_digest);
         self.remove_absent(id, digest::of_path(path));
+        self.sites.owned_away.remove(path);
         let parent_ext = self.nodes[parent].ext;
         let parent_ext = &mut self.exts[parent_ext];
         parent_ext.pzxid = parent_ext.pzxid.max(update.zxid);
@@ -127,7 +128,7 @@ impl Tree {
     }
 
     /// The znode's side of a create.
-    pub(super) fn apply_create_at(
+    pub(crate) fn apply_create_at(
         &mut self,
         update: &Update<'_>,
         create: &CreateOp<'_>,
@@ -145,7 +146,7 @@ impl Tree {
     }
 
     /// The znode's side of a delete.
-    pub(super) fn apply_delete_at(
+    pub(crate) fn apply_delete_at(
         &mut self,
         update: &Update<'_>,
         path: &str,

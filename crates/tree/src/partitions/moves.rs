@@ -220,6 +220,44 @@ impl Tree {
         before
     }
 
+    /// Takes the subtree at a path out of another tree, as a move of all of it. Returns the sessions that own something of it.
+    pub(crate) fn take_from(&mut self, other: &mut Self, path: &str) -> Result<Vec<i64>, Reason> {
+        let (content, sessions, digest) = other.content_of(path, true)?;
+        other.apply_give(path, digest)?;
+        self.apply_take(path, &content)?;
+        Ok(sessions)
+    }
+
+    /// The same, and the other tree keeps it: here is a copy, without the quotas on it.
+    pub(crate) fn copy_from(&mut self, other: &Self, path: &str) -> Result<Vec<i64>, Reason> {
+        let (content, sessions, _) = other.content_of(path, false)?;
+        self.apply_take(path, &content)?;
+        Ok(sessions)
+    }
+
+    fn content_of(&self, path: &str, with_quotas: bool) -> Result<(Vec<u8>, Vec<i64>, u64), Reason> {
+        let has_quotas = with_quotas && self.lookup(&quotas_of(path)).is_some();
+        let mut writer = Writer::new(has_quotas);
+        for path in tops(path, has_quotas) {
+            let written = self.write_moving(&mut writer, &path, usize::MAX);
+            written.map_err(|_| "what is to move is not there")?;
+        }
+        Ok(writer.end())
+    }
+
+    /// The topmost znodes here: with what is below each of them that is all there is, but for what lives elsewhere.
+    pub(crate) fn tops_here(&self) -> Vec<String> {
+        let (mut tops, mut pending) = (Vec::new(), Vec::from([crate::node::ROOT_ID]));
+        while let Some(id) = pending.pop() {
+            if self.nodes[id].is_absent() {
+                pending.extend(self.child_ids_back(id));
+            } else {
+                tops.push(self.path_of(id));
+            }
+        }
+        tops
+    }
+
     // The one side.
 
     pub(super) fn apply_give(&mut self, path: &str, digest: u64) -> Result<(), Reason> {
@@ -372,6 +410,7 @@ impl Tree {
             return Ok(None);
         };
         let id = self.take_znode(parent, here, place, name, znode)?;
+        self.nodes[id].set_mark(record.mark);
         Ok(Some(Parent { id, place, children: znode.children, left: znode.children }))
     }
 
@@ -389,7 +428,8 @@ impl Tree {
             if self.is_first() {
                 return Err("it takes an ephemeral of a session that does not exist");
             }
-            self.sessions.make_remote(session);
+            // Its home is told by who knows it.
+            self.sessions.make_remote(session, 0);
         }
         let mut node = znode.node(name);
         node.acl = match znode.acl {

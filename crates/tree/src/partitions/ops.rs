@@ -3,6 +3,7 @@
 use crate::encoding::{BAD_NAME, CreateOp, Decoder, Reason, put_bytes, put_len, put_path};
 use crate::partitions::placed::Changes;
 use crate::session::PARTITIONS_MAX;
+use crate::sites::{NO_SITE, SITE_MAX, SiteId};
 use alloc::vec::Vec;
 use core::fmt;
 use stoa_wire::EventKind;
@@ -18,6 +19,8 @@ const VISITS: u8 = 16;
 const GIVE: u8 = 17;
 const TAKE: u8 = 18;
 const PLACE: u8 = 19;
+const ADOPT_OF: u8 = 20;
+const REMOTE_SESSION_AT: u8 = 21;
 
 const SESSION_BYTES: usize = size_of::<i64>();
 
@@ -26,6 +29,8 @@ const SESSION_BYTES: usize = size_of::<i64>();
 pub(crate) enum PartitionOp<'a> {
     /// The parent's side of a create at a cut.
     Adopt { path: &'a str, parent_cversion: i32 },
+    /// The same of an ephemeral, with its session, where there are sites.
+    AdoptOf { path: &'a str, parent_cversion: i32, owner: i64 },
     /// The parent's side of a delete at a cut.
     Disown { path: &'a str },
     /// A create of a znode whose parent lives on another partition.
@@ -36,8 +41,9 @@ pub(crate) enum PartitionOp<'a> {
     Visit { partition: u8 },
     /// The same of other sessions (their ids, little-endian).
     Visits { partition: u8, sessions: &'a [[u8; SESSION_BYTES]] },
-    /// The update's session, which lives on the first partition, is about to own ephemerals here.
-    RemoteSession,
+    /// The update's session, which lives on the first partition, is about to own ephemerals here; with its home, if there
+    /// are sites.
+    RemoteSession { home: SiteId },
     /// A subtree goes to another partition. The digest is that of what goes.
     Give { path: &'a str, digest: u64 },
     /// A subtree comes from another partition: see [`crate::partitions::content`].
@@ -53,6 +59,11 @@ impl<'a> PartitionOp<'a> {
                 put_path(out, ADOPT, path);
                 out.extend_from_slice(&parent_cversion.to_le_bytes());
             }
+            Self::AdoptOf { path, parent_cversion, owner } => {
+                put_path(out, ADOPT_OF, path);
+                out.extend_from_slice(&parent_cversion.to_le_bytes());
+                out.extend_from_slice(&owner.to_le_bytes());
+            }
             Self::Disown { path } => put_path(out, DISOWN, path),
             Self::CreateAt(create) => create.encode(CREATE_AT, &[], out),
             Self::DeleteAt { path } => put_path(out, DELETE_AT, path),
@@ -62,7 +73,8 @@ impl<'a> PartitionOp<'a> {
                 put_len(out, sessions.len());
                 out.extend_from_slice(sessions.as_flattened());
             }
-            Self::RemoteSession => out.push(REMOTE_SESSION),
+            Self::RemoteSession { home: NO_SITE } => out.push(REMOTE_SESSION),
+            Self::RemoteSession { home } => out.extend_from_slice(&[REMOTE_SESSION_AT, home]),
             Self::Give { path, digest } => {
                 put_path(out, GIVE, path);
                 out.extend_from_slice(&digest.to_le_bytes());
@@ -82,6 +94,11 @@ impl<'a> PartitionOp<'a> {
     pub(crate) fn decode(tag: u8, decoder: &mut Decoder<'a>, session: i64) -> Result<Self, Reason> {
         Ok(match tag {
             ADOPT => Self::Adopt { path: decoder.path_of_child()?, parent_cversion: decoder.i32()? },
+            ADOPT_OF => Self::AdoptOf {
+                path: decoder.path_of_child()?,
+                parent_cversion: decoder.i32()?,
+                owner: decoder.i64()?,
+            },
             DISOWN => Self::Disown { path: decoder.path()? },
             CREATE_AT => Self::CreateAt(decoder.create(session, whole_path, |_| Ok(()))?.0),
             DELETE_AT => Self::DeleteAt { path: decoder.path()? },
@@ -92,7 +109,11 @@ impl<'a> PartitionOp<'a> {
                 let (sessions, _) = decoder.take(len)?.as_chunks();
                 Self::Visits { partition, sessions }
             }
-            REMOTE_SESSION => Self::RemoteSession,
+            REMOTE_SESSION => Self::RemoteSession { home: NO_SITE },
+            REMOTE_SESSION_AT => match decoder.u8()? {
+                home @ 1..=SITE_MAX => Self::RemoteSession { home },
+                _ => return Err("a site is out of range"),
+            },
             GIVE => Self::Give { path: whole_path(decoder)?, digest: u64::from_le_bytes(decoder.array()?) },
             TAKE => Self::Take { path: whole_path(decoder)?, content: decoder.bytes()? },
             PLACE => Self::Place { changes: Changes::decode(decoder.bytes()?)? },
@@ -112,7 +133,7 @@ impl<'a> PartitionOp<'a> {
     /// The znode that it creates, with its data if it lives here.
     pub(crate) fn created(&self) -> Option<(&'a str, Option<Option<&'a [u8]>>)> {
         match *self {
-            Self::Adopt { path, .. } => Some((path, None)),
+            Self::Adopt { path, .. } | Self::AdoptOf { path, .. } => Some((path, None)),
             Self::CreateAt(create) => Some((create.path, Some(create.data))),
             _ => None,
         }
@@ -137,6 +158,7 @@ impl fmt::Display for PartitionOp<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Adopt { path, .. } => write!(f, "adopt {path:?}"),
+            Self::AdoptOf { path, owner, .. } => write!(f, "adopt {path:?} owner=0x{owner:x}"),
             Self::Disown { path } => write!(f, "disown {path:?}"),
             Self::CreateAt(create) => write!(f, "create_at {create}"),
             Self::DeleteAt { path } => write!(f, "delete_at {path:?}"),
@@ -144,7 +166,7 @@ impl fmt::Display for PartitionOp<'_> {
             Self::Visits { partition, sessions } => {
                 write!(f, "visits partition={partition} sessions={}", sessions.len())
             }
-            Self::RemoteSession => f.write_str("remote_session"),
+            Self::RemoteSession { .. } => f.write_str("remote_session"),
             Self::Give { path, .. } => write!(f, "give {path:?}"),
             Self::Take { path, content } => write!(f, "take {path:?} bytes={}", content.len()),
             Self::Place { changes } => write!(f, "place{changes}"),

@@ -7,17 +7,19 @@ use crate::tree::Tree;
 use stoa_wire::{ErrorCode, PASSWORD_LEN};
 
 impl Sessions {
-    /// Makes a session known that lives on the first partition, if it is not.
-    pub(super) fn make_remote(&mut self, id: i64) {
+    /// Makes a session known that lives on the first partition, if it is not, and where its home is; 0 where there are no
+    /// sites.
+    pub(crate) fn make_remote(&mut self, id: i64, home: u8) {
         if !self.contains(id) {
             self.create(id, 0, [0; PASSWORD_LEN], Contact::default());
+            self.set_home(id, home);
         }
     }
 
     /// Notes that a session owns ephemerals on another partition (below
     /// [`crate::session::PARTITIONS_MAX`]). `None` when there
     /// is no such session.
-    pub(super) fn visit(&mut self, id: i64, partition: u8) -> Option<()> {
+    pub(crate) fn visit(&mut self, id: i64, partition: u8) -> Option<()> {
         self.change(id, |session| session.visited |= 1 << partition)
     }
 }

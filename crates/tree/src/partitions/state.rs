@@ -12,6 +12,11 @@ pub(crate) struct Partitions {
 }
 
 impl Partitions {
+    /// What lives where is as another tree says it.
+    pub(crate) fn take_placed_of(&mut self, other: &mut Self) {
+        core::mem::swap(&mut self.placed, &mut other.placed);
+    }
+
     /// How many nodes are no znodes.
     pub(crate) fn absent_count(&self) -> usize {
         self.absent

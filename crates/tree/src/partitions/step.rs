@@ -10,11 +10,12 @@ use crate::proposed::{Presence, Projected};
 use crate::quota::Usage;
 use crate::reserved;
 use crate::session::{Contact, OpenSession, PARTITIONS_MAX};
+use crate::sites::{SiteId, SiteStep};
 use crate::tree::Tree;
 use crate::update::Op;
 use alloc::string::String;
 use alloc::vec::Vec;
-use stoa_wire::{ErrorCode, PASSWORD_LEN, Request, Stat};
+use stoa_wire::{CreateMode, ErrorCode, PASSWORD_LEN, Request, Stat};
 
 /// A step of an operation that concerns several partitions.
 ///
@@ -71,7 +72,10 @@ pub enum PartOp<'a> {
         sessions: &'a [i64],
     },
     /// On another partition: the part's session is about to own ephemerals here. Nothing if it is known.
-    RemoteSession,
+    RemoteSession {
+        /// Its home; 0 where there are no sites.
+        home: SiteId,
+    },
     /// The part's session is closed: its ephemerals here are deleted. Where the parent lives elsewhere
     /// ([`Tree::ephemerals_at_cuts`]), it has to disown them.
     CloseSession,
@@ -101,6 +105,8 @@ pub enum PartOp<'a> {
         /// What the other partition has given: see [`PartResult::Given`].
         content: &'a [u8],
     },
+    /// A change of the site as a whole.
+    Site(SiteStep<'a>),
     /// The table of what lives elsewhere than the rule says is changed, see [`crate::Placed`]; its version grows by
     /// one, also when there are no changes.
     ///
@@ -187,9 +193,10 @@ impl Tree {
             }
             PartOp::Visit { partition } => self.part_visit(part, partition),
             PartOp::Visits { partition, sessions } => self.part_visits(part, partition, sessions),
-            PartOp::RemoteSession => self.part_remote_session(part),
+            PartOp::RemoteSession { home } => self.part_remote_session(part, home),
             PartOp::Give { path, limit_bytes } => self.part_give(part, path, limit_bytes, caller),
             PartOp::Take { path, content } => self.part_take(part, path, content, caller),
+            PartOp::Site(step) => self.part_site(part, step),
             PartOp::Place { changes } => self.part_place(part, changes, caller),
             PartOp::CloseSession => {
                 self.propose_close(part.session(), part.stamp(), &mut part.ops);
@@ -219,7 +226,14 @@ impl Tree {
         let (create, variant, _) = CreateVariant::of(request).ok_or(ErrorCode::Unimplemented)?;
         let permitted = self.permit_create(&create, variant, caller, part.stamp())?;
         let Permitted { path, hash, parent_path, parent_hash, parent, .. } = permitted;
-        PartitionOp::Adopt { path: &path, parent_cversion: parent.cversion }.encode(&mut part.ops);
+        let parent_cversion = parent.cversion;
+        let is_ephemeral = CreateMode::from_i32(create.flags).is_some_and(CreateMode::is_ephemeral);
+        let adopt = if is_ephemeral && self.sites.are_there() {
+            PartitionOp::AdoptOf { path: &path, parent_cversion, owner: part.session() }
+        } else {
+            PartitionOp::Adopt { path: &path, parent_cversion }
+        };
+        adopt.encode(&mut part.ops);
         let zxid = part.stamp().zxid;
         self.overlay.touch(zxid, parent_path, parent_hash, parent, 1, None);
         self.overlay.touch(zxid, &path, hash, Projected::AWAY, 0, None);
@@ -323,14 +337,14 @@ impl Tree {
         self.overlay.touch_session(part.stamp().zxid, session, Some(open));
     }
 
-    fn part_remote_session(&mut self, part: &mut Part) -> Prepared {
+    fn part_remote_session(&mut self, part: &mut Part, home: SiteId) -> Prepared {
         if self.session_is_live(part.session()) {
             return Ok(PartResult::Done);
         }
         if !self.may_live(part.session()) {
             return Err(ErrorCode::SessionExpired);
         }
-        PartitionOp::RemoteSession.encode(&mut part.ops);
+        PartitionOp::RemoteSession { home }.encode(&mut part.ops);
         let open = OpenSession { password: [0; PASSWORD_LEN], contact: Contact::default(), visited: 0 };
         self.overlay.touch_session(part.stamp().zxid, part.session(), Some(open));
         Ok(PartResult::Done)

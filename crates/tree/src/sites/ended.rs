@@ -13,7 +13,7 @@ use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, VecDeque};
 
 /// Sessions, and the updates that have ended them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Ended {
     by_session: BTreeMap<i64, i64>,
     /// In the order in which they were applied here.

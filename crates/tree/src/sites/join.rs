@@ -3,28 +3,83 @@
 //! It comes as the slices of a snapshot of the hub, each an item of this site's log, so that every server here has
 //! them in the same order, also one that starts in between. The tree stays what it was until all of them are there.
 //! Whoever snapshots a tree that takes in a state loses what has come of it: that has to wait.
+//!
+//! The hub may be divided over partitions, and so may this site, each in its own way. The state of a hub that is comes as
+//! those of its partitions, and is put together here; then it is divided as this site is.
 
 use crate::digest;
 use crate::load::Loader;
+use crate::node::ROOT_ID;
 use crate::records::LoadError;
-use crate::reserved::CONFIG_PATH;
+use crate::reserved::{CONFIG_PATH, PROGRAMS, ROOT};
+use crate::sites::share::{Places, is_copied};
 use crate::sites::state::{SiteId, Source};
 use crate::sites::streams::Streams;
 use crate::tree::Tree;
-use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// So many bits number the requests of a site in one life.
 const NUMBERS_BITS: u32 = 40;
 
+/// The state of a hub that is coming.
+#[derive(Debug)]
+pub(crate) struct Joining {
+    /// For each of its partitions, and whether the first chunk has come that says what it rests on.
+    parts: Vec<(Loader, bool)>,
+}
+
+impl Joining {
+    fn chunk(&mut self, slice: &[u8]) -> Result<(), LoadError> {
+        if let [(only, _)] = &mut self.parts[..] {
+            return only.chunk(slice);
+        }
+        let cut = LoadError::Malformed("a slice of the hub's state is empty");
+        let (partition, chunk) = slice.split_first().ok_or(cut)?;
+        let part = self.parts.get_mut(usize::from(*partition));
+        let (loader, is_begun) =
+            part.ok_or(LoadError::Malformed("the hub has fewer partitions than its state"))?;
+        // What the partition rests on is the hub's own business.
+        if core::mem::replace(is_begun, true) { loader.chunk(chunk) } else { Ok(()) }
+    }
+
+    /// The hub's tree as a whole.
+    fn finish(self) -> Result<Tree, LoadError> {
+        let loaders = self.parts.into_iter().map(|(loader, _)| loader.finish());
+        let mut trees = loaders.collect::<Result<Vec<_>, _>>()?.into_iter();
+        let mut whole = trees.next().ok_or(LoadError::Incomplete)?;
+        let ids: Vec<i64> = whole.sessions.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            whole.sessions.change(id, |session| session.visited = 0);
+        }
+        whole.sites.owned_away = Default::default();
+        for (partition, mut other) in (1..).zip(trees) {
+            let source = Source { site: whole.sites.own, partition };
+            whole.sites.seen.insert(source, other.zxids.last_prepared);
+            whole.zxids.last = whole.zxids.last.max(other.zxids.last);
+            whole.sites.read_tokens.append(&mut other.sites.read_tokens);
+            for path in other.tops_here() {
+                // Copies of what says which programs there are, and quotas, which come with what they are for.
+                let comes = !is_copied(&path) && whole.is_away(&path) && other.lookup(&path).is_some();
+                if comes {
+                    whole.take_from(&mut other, &path).map_err(LoadError::Malformed)?;
+                }
+            }
+        }
+        Ok(whole)
+    }
+}
+
 impl Tree {
-    /// Takes the next slice of the hub's state, or the first one of it once more.
-    pub fn take_hub_state(&mut self, is_first: bool, slice: &[u8]) {
-        if is_first {
-            self.sites.joining = Some(Box::new(Loader::new(self.options.clone())));
+    /// Takes the next slice of the hub's state; `begins` is how many partitions the hub has where it is the first one,
+    /// perhaps once more, and 0 elsewhere.
+    pub fn take_hub_state(&mut self, begins: u8, slice: &[u8]) {
+        if begins > 0 {
+            let part = |_| (Loader::new(self.options.clone()), false);
+            self.sites.joining = Some(Joining { parts: (0..begins).map(part).collect() }.into());
         }
         // What cannot be read is none, and found not to be whole in the end.
-        if self.sites.joining.as_mut().is_some_and(|loader| loader.chunk(slice).is_err()) {
+        if self.sites.joining.as_mut().is_some_and(|joining| joining.chunk(slice).is_err()) {
             self.sites.joining = None;
         }
     }
@@ -35,13 +90,20 @@ impl Tree {
         self.sites.joining.is_some()
     }
 
-    /// The hub's state is here: it is this site's from now on. Its list of servers stays its own.
+    /// The hub's state is here: it is this site's from now on. Its list of servers stays its own. Returns what the other
+    /// partitions of this site have of it, in their order: each goes on with [`Tree::join_with`].
     ///
     /// # Errors
     /// When it is not whole, or no state of a hub. Nothing has changed but that it is forgotten.
-    pub fn join(&mut self, site: SiteId, hub: SiteId, position: u64) -> Result<(), LoadError> {
-        let loader = self.sites.joining.take().ok_or(LoadError::Incomplete)?;
-        let mut joined = loader.finish()?;
+    pub fn join(
+        &mut self,
+        site: SiteId,
+        hub: SiteId,
+        position: u64,
+        places: &Places<'_>,
+    ) -> Result<Vec<Self>, LoadError> {
+        let joining = self.sites.joining.take().ok_or(LoadError::Incomplete)?;
+        let mut joined = joining.finish()?;
         if joined.sites.own != hub || joined.sites.hub != hub || site == hub {
             return Err(LoadError::Malformed("it is not the state of the hub"));
         }
@@ -49,19 +111,70 @@ impl Tree {
         joined.sites.seen.insert(Source::first_of(hub), joined.zxids.last_prepared);
         // What it has done before is nobody else's.
         joined.sites.floors = joined.sites.seen.clone();
+        joined.sites.streams = Streams::default();
+        joined.sites.streams.set_imported(hub, position);
+        let shares = joined.divide(places).map_err(LoadError::Malformed)?;
         joined.sites.floors.insert(Source::first_of(site), self.zxids.last_prepared);
-        let mut streams = Streams::default();
-        streams.set_imported(hub, position);
-        // What it has asked in another life may still be answered.
-        let life = u64::from(joined.times_lost(site)) << NUMBERS_BITS;
-        streams.load_numbered(self.sites.streams.numbered().max(life));
-        joined.sites.streams = streams;
         joined.take_servers_of(self);
-        // What this site has prepared before, and prepares from now on, has zxids that grow.
-        joined.zxids.last_prepared = self.zxids.last_prepared;
-        joined.zxids.last = joined.zxids.last.max(self.zxids.last);
-        *self = joined;
-        Ok(())
+        self.join_with(joined);
+        Ok(shares)
+    }
+
+    /// This is what this partition has of the hub's state. What it has prepared before, and prepares from now on, has zxids
+    /// that grow.
+    pub fn join_with(&mut self, mut share: Self) {
+        // What it has asked in another life may still be answered.
+        let life = u64::from(share.times_lost(share.sites.own)) << NUMBERS_BITS;
+        share.sites.streams.load_numbered(self.sites.streams.numbered().max(life));
+        share.zxids.last_prepared = self.zxids.last_prepared;
+        share.zxids.last = share.zxids.last.max(self.zxids.last);
+        share.partitions.take_placed_of(&mut self.partitions);
+        *self = share;
+    }
+
+    /// Whether there is the name at a path of a znode that lives elsewhere, or room for one.
+    fn is_away(&self, path: &str) -> bool {
+        self.find(path).is_none_or(|id| self.nodes[id].is_absent())
+    }
+
+    /// Leaves of a whole tree what lives on the first partition. Returns what the others have.
+    fn divide(&mut self, places: &Places<'_>) -> Result<Vec<Self>, &'static str> {
+        let of_programs = self.children_of(PROGRAMS);
+        let names = self.children_of(ROOT);
+        let mut shares = Vec::new();
+        for partition in 1..places.partitions {
+            let mut share = Self::new_part(self.options.clone());
+            share.sites = self.sites.of_partition(self.nodes[ROOT_ID].mark());
+            let mut owners = Vec::new();
+            if (places.of)(PROGRAMS) != partition {
+                for path in &of_programs {
+                    owners.extend(share.copy_from(self, path)?);
+                }
+            }
+            for path in names.iter().filter(|path| (places.of)(path) == partition) {
+                let id = self.lookup(path).ok_or("a child is no znode")?;
+                let owner = self.nodes[id].is_ephemeral().then(|| self.ext_of(&self.nodes[id]).owner);
+                owners.extend(share.take_from(self, path)?);
+                owner.into_iter().for_each(|owner| self.sites.owned_away.add(path, owner));
+            }
+            for owner in owners {
+                let home = self.sessions.get(owner).map_or(0, |session| session.home);
+                self.sessions.visit(owner, partition).ok_or("an owner is no session")?;
+                share.sessions.set_home(owner, home);
+            }
+            share.sites.read_tokens = self.sites.read_tokens.taken(|path| (places.of)(path) == partition);
+            share.zxids.last = self.zxids.last;
+            share.sites.late.begin(share.zxids.last);
+            shares.push(share);
+        }
+        Ok(shares)
+    }
+
+    fn children_of(&self, path: &str) -> Vec<String> {
+        let Some(id) = self.lookup(path) else { return Vec::new() };
+        let mut paths: Vec<_> = self.child_ids_back(id).map(|id| self.path_of(id)).collect();
+        paths.reverse();
+        paths
     }
 
     /// Takes over what another tree says of the servers.

@@ -211,6 +211,15 @@ impl Tree {
         stamp: Stamp,
         batch: &mut Vec<u8>,
     ) -> Result<(), TokenRefusal> {
+        self.check_token(path, holder)?;
+        let start = update::begin(batch, stamp.zxid, stamp.time_ms, 0);
+        SiteOp::Token { path, holder: self.said_holder(holder) }.encode(batch);
+        update::end(batch, start);
+        self.overlay.tokens.touch(stamp.zxid, path, holder);
+        Ok(())
+    }
+
+    pub(super) fn check_token(&self, path: &str, holder: SiteId) -> Result<(), TokenRefusal> {
         let own = self.own_site().filter(|_| (1..=SITE_MAX).contains(&holder));
         let own = own.ok_or(TokenRefusal::NoSite)?;
         let state = self.project(path, self.hasher.path(path)).ok_or(TokenRefusal::NoZnode)?;
@@ -220,13 +229,12 @@ impl Tree {
         if self.holder_to_be(path) != Some(own) || self.is_read_to_be(path) {
             return Err(TokenRefusal::NotHeld);
         }
-        let start = update::begin(batch, stamp.zxid, stamp.time_ms, 0);
-        // By the time that the hub has it another site may be the hub.
-        let said = if holder == self.sites.hub { NO_SITE } else { holder };
-        SiteOp::Token { path, holder: said }.encode(batch);
-        update::end(batch, start);
-        self.overlay.tokens.touch(stamp.zxid, path, holder);
         Ok(())
+    }
+
+    /// The holder as an update says it: by the time that the hub has a token another site may be the hub.
+    pub(super) fn said_holder(&self, holder: SiteId) -> SiteId {
+        if holder == self.sites.hub { NO_SITE } else { holder }
     }
 
     /// Makes an update that gives read tokens of a znode to sites, appended to `batch`. At the hub, while it holds the
@@ -295,17 +303,33 @@ impl Tree {
         stamp: Stamp,
         batch: &mut Vec<u8>,
     ) -> Result<(), ErrorCode> {
-        let is_here = self.own_site() == Some(self.home_to_be(session)) && (1..=SITE_MAX).contains(&site);
-        let known = self.proposed_session(session).filter(|_| is_here);
-        let known = known.filter(|known| is_same_password(&known.password, password));
-        let known = known.ok_or(ErrorCode::SessionExpired)?;
+        let known = self.check_home(session, password, site)?;
         let start = update::begin(batch, stamp.zxid, stamp.time_ms, session);
         SiteOp::Home { site, life: self.times_lost(site) }.encode(batch);
         update::end(batch, start);
-        let contact = Contact::default();
-        self.overlay.touch_session(stamp.zxid, session, Some(OpenSession { contact, ..known }));
-        self.overlay.tokens.touch_home(stamp.zxid, session, site);
+        self.goes_home(session, Some(known), site, stamp);
         Ok(())
+    }
+
+    pub(super) fn check_home(
+        &self,
+        session: i64,
+        password: &[u8],
+        site: SiteId,
+    ) -> Result<OpenSession, ErrorCode> {
+        let is_here = self.own_site() == Some(self.home_to_be(session)) && (1..=SITE_MAX).contains(&site);
+        let known = self.proposed_session(session).filter(|_| is_here);
+        let known = known.filter(|known| is_same_password(&known.password, password));
+        known.ok_or(ErrorCode::SessionExpired)
+    }
+
+    /// It is proposed that a session goes to a site.
+    pub(super) fn goes_home(&mut self, session: i64, known: Option<OpenSession>, site: SiteId, stamp: Stamp) {
+        if let Some(known) = known {
+            let contact = Contact::default();
+            self.overlay.touch_session(stamp.zxid, session, Some(OpenSession { contact, ..known }));
+        }
+        self.overlay.tokens.touch_home(stamp.zxid, session, site);
     }
 
     pub(crate) fn apply_site_op(&mut self, update: &Update<'_>, op: SiteOp<'_>) -> Result<(), CorruptUpdate> {
@@ -333,6 +357,10 @@ impl Tree {
                     // Nobody speaks for it before its client has come there.
                     (session.home, session.contact) = (site, Contact::default());
                 });
+                // Only the first partition knows them all.
+                if gone.is_none() && self.nodes[ROOT_ID].is_absent() {
+                    return Ok(());
+                }
                 gone.ok_or_else(|| update.corrupt("a session goes elsewhere that is not there"))
             }
         }
@@ -366,7 +394,7 @@ impl Tree {
     }
 
     fn apply_token(&mut self, update: &Update<'_>, path: &str, holder: SiteId) -> Result<(), CorruptUpdate> {
-        let id = self.expect_at(path, update)?;
+        let id = if path == reserved::ROOT { ROOT_ID } else { self.expect_at(path, update)? };
         if !self.sites.are_there() || self.nodes[id].is_ephemeral() {
             return Err(update.corrupt("it gives a token that there is none of"));
         }

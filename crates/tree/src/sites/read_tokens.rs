@@ -63,6 +63,19 @@ impl ReadTokens {
         }
     }
 
+    /// Those of another partition come, too.
+    pub(super) fn append(&mut self, other: &mut Self) {
+        self.by_path.append(&mut other.by_path);
+    }
+
+    /// Takes those out of some znodes.
+    pub(super) fn taken(&mut self, is_taken: impl Fn(&str) -> bool) -> Self {
+        let (taken, rest) =
+            core::mem::take(&mut self.by_path).into_iter().partition(|(path, _)| is_taken(path));
+        self.by_path = rest;
+        Self { by_path: taken }
+    }
+
     /// Sites are given up, with all that they have.
     pub(super) fn give_up(&mut self, lost: SiteSet) {
         self.by_path.retain(|_, sites| {

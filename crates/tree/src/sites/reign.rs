@@ -15,7 +15,7 @@ use crate::Stamp;
 use crate::digest;
 use crate::node::ROOT_ID;
 use crate::sites::ops::{SiteOp, TokenRefusal};
-use crate::sites::state::{SITE_MAX, SiteId, SiteSet, Source};
+use crate::sites::state::{SITE_MAX, SiteId, SiteSet, Source, source_of_zxid};
 use crate::slab::Slot;
 use crate::tree::Tree;
 use crate::update::{self, CorruptUpdate, Update};
@@ -94,6 +94,15 @@ impl Tree {
         others.map(|(source, zxid)| (*source, *zxid)).chain(last)
     }
 
+    /// At the first partition: another one of this site has made an update with this zxid.
+    pub fn note_made(&mut self, zxid: i64) {
+        let source = source_of_zxid(zxid);
+        if source.site == self.sites.own && source != Source::first_of(self.sites.own) {
+            let last = self.sites.seen.entry(source).or_default();
+            *last = zxid.max(*last);
+        }
+    }
+
     /// The other sites of which anything is known here.
     pub fn known_sites(&self) -> impl Iterator<Item = SiteId> {
         let streams = self.sites.streams.all_imported().map(|(site, _)| site);
@@ -145,13 +154,16 @@ impl Tree {
         stamp: Stamp,
         batch: &mut Vec<u8>,
     ) -> Result<(), TokenRefusal> {
-        if !(1..=SITE_MAX).contains(&hub) || lost.contains(hub) || !self.sites.are_there() {
-            return Err(TokenRefusal::NoSite);
-        }
+        self.check_reign(hub, lost)?;
         let start = update::begin(batch, stamp.zxid, stamp.time_ms, 0);
         SiteOp::Reign { reign, hub, lost }.encode(batch);
         update::end(batch, start);
         Ok(())
+    }
+
+    pub(super) fn check_reign(&self, hub: SiteId, lost: SiteSet) -> Result<(), TokenRefusal> {
+        let may_be = (1..=SITE_MAX).contains(&hub) && !lost.contains(hub) && self.sites.are_there();
+        may_be.then_some(()).ok_or(TokenRefusal::NoSite)
     }
 
     /// Makes an update with which a site that was given up is one again, appended to `batch`. At the hub, before that
@@ -219,6 +231,9 @@ impl Tree {
 
     /// Whoever is marked with one of some sites is marked with another one.
     fn take_marks(&mut self, from: SiteSet, to: SiteId) {
+        if from.contains(self.sites.root_mark) {
+            self.sites.root_mark = to;
+        }
         for id in ROOT_ID..self.nodes.end() {
             let node = &self.nodes[id];
             if !node.is_vacant() && from.contains(node.mark()) && node.mark() != to {

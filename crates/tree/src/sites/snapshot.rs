@@ -26,6 +26,8 @@ mod tag {
     pub(super) const KEPT: u8 = 20;
     pub(super) const LEVEL: u8 = 22;
     pub(super) const SEEN_OF: u8 = 23;
+    pub(super) const ROOT_MARK: u8 = 24;
+    pub(super) const OWNED_AWAY: u8 = 25;
 }
 
 /// Writes the home of a session, if there are sites.
@@ -82,6 +84,15 @@ impl Tree {
             let block = walk.block();
             block.extend_from_slice(&[tag::READ_TOKEN, site]);
             block.extend_from_slice(&given.to_le_bytes());
+            put_bytes(block, path.as_bytes());
+        }
+        if self.sites.root_mark != NO_SITE {
+            walk.block().extend_from_slice(&[tag::ROOT_MARK, self.sites.root_mark]);
+        }
+        for (path, session) in self.sites.owned_away.iter() {
+            let block = walk.block();
+            block.push(tag::OWNED_AWAY);
+            block.extend_from_slice(&session.to_le_bytes());
             put_bytes(block, path.as_bytes());
         }
         self.write_reign(walk);
@@ -175,6 +186,8 @@ impl Loader {
             tag::READ_TOKEN => Some(self.read_read_token(reader)),
             tag::KEPT => Some(self.read_kept(reader)),
             tag::LEVEL => Some(self.read_level(reader)),
+            tag::ROOT_MARK => Some(site(reader).map(|site| self.tree.sites.root_mark = site)),
+            tag::OWNED_AWAY => Some(self.read_owned_away(reader)),
             _ => None,
         }
     }
@@ -292,6 +305,14 @@ impl Loader {
         let path = core::str::from_utf8(reader.bytes()?);
         let path = path.map_err(|_| LoadError::Malformed("a path that has a read token is not UTF-8"))?;
         self.tree.sites.read_tokens.give(path, site, given);
+        Ok(())
+    }
+
+    fn read_owned_away(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
+        let session = reader.i64()?;
+        let path = core::str::from_utf8(reader.bytes()?);
+        let path = path.map_err(|_| LoadError::Malformed("a path that lives elsewhere is not UTF-8"))?;
+        self.tree.sites.owned_away.add(path, session);
         Ok(())
     }
 

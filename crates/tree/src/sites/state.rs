@@ -1,10 +1,11 @@
 //! What a tree keeps of sites.
 
-use crate::load::Loader;
 use crate::sites::ended::Ended;
+use crate::sites::join::Joining;
 use crate::sites::late::Late;
 use crate::sites::read_tokens::ReadTokens;
 use crate::sites::reign::Loss;
+use crate::sites::share::OwnedAway;
 use crate::sites::streams::Streams;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -135,7 +136,11 @@ pub(crate) struct Sites {
     pub(super) read_tokens: ReadTokens,
     pub(super) streams: Streams,
     /// What has come of the hub's state that is to be this site's: see [`crate::sites::join`].
-    pub(super) joining: Option<Box<Loader>>,
+    pub(super) joining: Option<Box<Joining>>,
+    /// Who has the mark of the root, where that lives on another partition.
+    pub(super) root_mark: SiteId,
+    /// At the first of several partitions: see [`OwnedAway`].
+    pub(crate) owned_away: OwnedAway,
     /// Ephemerals that the update under way has created, but that are none, with the end of their session: see
     /// [`crate::sites::ended`].
     pub(crate) absent: Vec<(String, i64)>,
@@ -146,6 +151,23 @@ impl Sites {
     #[inline]
     pub(crate) fn are_there(&self) -> bool {
         self.own != NO_SITE
+    }
+
+    /// What another partition of this site knows of sites, where the root has a mark.
+    pub(super) fn of_partition(&self, root_mark: SiteId) -> Self {
+        Self {
+            own: self.own,
+            hub: self.hub,
+            reign: self.reign,
+            level: self.level,
+            losses: self.losses.clone(),
+            seen: self.seen.clone(),
+            floors: self.floors.clone(),
+            since_zxid: self.since_zxid,
+            ended: self.ended.clone(),
+            root_mark,
+            ..Self::default()
+        }
     }
 
     /// Whether a site was given up, and has not come back.

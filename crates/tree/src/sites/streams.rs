@@ -122,11 +122,16 @@ impl Streams {
         self.numbered
     }
 
+    /// This site has given a request this number.
+    pub fn note_number(&mut self, number: u64) {
+        self.numbered = self.numbered.max(number + 1);
+    }
+
     /// A request waits; of one that does already, who is to carry it out.
     pub fn wait(&mut self, own: SiteId, waiting: Waiting) {
         let ticket = waiting.ticket;
         if ticket.site == own {
-            self.numbered = self.numbered.max(ticket.number + 1);
+            self.note_number(ticket.number);
         }
         if let Some(known) = self.by_ticket.get(&ticket).and_then(|at| self.waiting.get_mut(at)) {
             known.by = waiting.by;

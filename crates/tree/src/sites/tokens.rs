@@ -90,6 +90,19 @@ impl Tree {
         lacked
     }
 
+    /// The same of those that are of one partition, where a site has several.
+    #[must_use]
+    pub fn lacked_of(&self, request: &Request<'_>, is_own: impl Fn(&str) -> bool) -> LackedTokens {
+        let mut lacked = LackedTokens::default();
+        let only_reads = only_reads(request);
+        self.tokens_of(request, &mut |path| {
+            if is_own(path) {
+                lacked.need(self, path, only_reads);
+            }
+        });
+        lacked
+    }
+
     /// Whether all tokens that a request needs are here.
     #[must_use]
     pub fn holds_tokens(&self, request: &Request<'_>) -> bool {
@@ -124,11 +137,21 @@ pub struct LackedTokens {
     pub needed: BTreeSet<String>,
     /// Those that other sites hold, and who.
     pub missing: Vec<(String, SiteId)>,
+    /// Of these, those of ephemerals: they stay where their sessions are.
+    pub stays: BTreeSet<String>,
     /// At the hub: those of which sites have read tokens, and who. They are to be returned first.
     pub read: Vec<(String, SiteId)>,
 }
 
 impl LackedTokens {
+    /// What a request lacks on another partition of this site, too.
+    pub fn merge(&mut self, mut other: Self) {
+        self.needed.append(&mut other.needed);
+        self.missing.append(&mut other.missing);
+        self.stays.append(&mut other.stays);
+        self.read.append(&mut other.read);
+    }
+
     /// Whether all are here.
     #[must_use]
     pub fn is_none(&self) -> bool {
@@ -148,7 +171,12 @@ impl LackedTokens {
             }
             // Who has it with something above asks the hub all the same.
             (_, Some(hub)) if is_read => self.missing.push((String::from(path), hub)),
-            (Some(holder), _) if holder != own => self.missing.push((String::from(path), holder)),
+            (Some(holder), _) if holder != own => {
+                self.missing.push((String::from(path), holder));
+                if tree.is_ephemeral_to_be(path) {
+                    self.stays.insert(String::from(path));
+                }
+            }
             _ => {}
         }
     }

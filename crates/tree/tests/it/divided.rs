@@ -302,7 +302,7 @@ impl Divided {
         }
         if place != 0 && is_ephemeral(request) {
             self.step(attempt, 0, PartOp::Visit { partition: place as u8 }, session)?;
-            self.step(attempt, place, PartOp::RemoteSession, session)?;
+            self.step(attempt, place, PartOp::RemoteSession { home: 0 }, session)?;
         }
         let op =
             if place == home { PartOp::Whole(request) } else { PartOp::CreateAt { request, path: &path } };

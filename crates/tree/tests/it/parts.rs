@@ -320,18 +320,24 @@ fn a_session_is_remote_where_it_owns_something() {
 #[test]
 fn a_session_that_is_closing_owns_nothing_any_more() {
     let mut tree = Tree::new_part(Options::default());
-    let (_, remote) = alone(&mut tree, 5, PartOp::RemoteSession).unwrap();
+    let (_, remote) = alone(&mut tree, 5, PartOp::RemoteSession { home: 0 }).unwrap();
     assert!(!remote.is_empty());
     assert_eq!(
-        alone(&mut tree, 5, PartOp::RemoteSession).unwrap(),
+        alone(&mut tree, 5, PartOp::RemoteSession { home: 0 }).unwrap(),
         (PartResult::Done, Vec::new()),
         "known already"
     );
     let (_, close) = alone(&mut tree, 5, PartOp::CloseSession).unwrap();
     assert!(!close.is_empty());
-    assert_eq!(alone(&mut tree, 5, PartOp::RemoteSession).unwrap_err(), ErrorCode::SessionExpired);
+    assert_eq!(
+        alone(&mut tree, 5, PartOp::RemoteSession { home: 0 }).unwrap_err(),
+        ErrorCode::SessionExpired
+    );
     let mut first = Tree::new(Options::default());
-    assert_eq!(alone(&mut first, 5, PartOp::RemoteSession).unwrap_err(), ErrorCode::SessionExpired);
+    assert_eq!(
+        alone(&mut first, 5, PartOp::RemoteSession { home: 0 }).unwrap_err(),
+        ErrorCode::SessionExpired
+    );
     let visit = PartOp::Visit { partition: 3 };
     assert_eq!(alone(&mut first, 5, visit).unwrap_err(), ErrorCode::SessionExpired);
 }
@@ -475,7 +481,7 @@ fn all_of_it_is_in_the_digest() {
         digest_after(PartOp::Adopt(&b.request())),
         digest_after(PartOp::Visit { partition: 1 }),
         digest_after(PartOp::Visit { partition: 2 }),
-        digest_after(PartOp::RemoteSession),
+        digest_after(PartOp::RemoteSession { home: 0 }),
     ];
     digests.sort_unstable();
     digests.dedup();

@@ -1,0 +1,677 @@
+//! A site that is divided over partitions, among the others.
+//!
+//! The first partition has the streams: it imports what others ship, and ships what is committed here, of all partitions in
+//! one order, as if there were one ([`stoa_partition::whole_entry`]). It has the requests that are on their way, and
+//! decides where tokens go. Each partition has the tokens of what lives there, prepares what needs no others, and says in
+//! its own entries which requests leave.
+//!
+//! What concerns several partitions is an operation over these, coordinated by the first one ([`crate::coordination`]): an
+//! import, so that who has seen a part of it sees the others; what each partition has to know of the site as a whole; and
+//! a request of another site, if its znodes live on several. One whose znodes live on one partition is carried out there.
+
+use crate::coordination::Pending;
+use crate::coordination::plan::Plan;
+use crate::replica::Replica;
+use crate::replica::site_policy::{only_waits, request_of};
+use crate::shard_message::ShardMessage;
+use crate::site_news::{SiteNews, Tried, Try, UnderWay};
+use crate::site_requests::Forwarded;
+use crate::sites::SiteLinks;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use stoa_front::ConnectionId;
+use stoa_group::Entry;
+use stoa_partition::{
+    Asked, Item, Items, Outcome, SiteItem, divide_import, made_in, note_at_partition, partition_of_number,
+    put_site_item, whole_entry,
+};
+use stoa_placement::FIRST;
+use stoa_timeline::Origin;
+use stoa_tree::{
+    CarriedOut, Contact, LackedTokens, Places, SiteId, SiteSet, SiteStep, Ticket, TokenRefusal, Update,
+    Waiting,
+};
+use stoa_wire::Request;
+
+/// Where a request of another site is carried out.
+enum Where {
+    /// On one partition.
+    At(u8),
+    /// On several.
+    Several,
+}
+
+impl Replica {
+    // ---- what the site itself does ----
+
+    /// Has something done that every partition has to know of the site.
+    pub(super) fn propose_site_step(&mut self, step: &SiteStep<'_>) -> Result<(), TokenRefusal> {
+        if self.applied.placement.is_divided() {
+            self.operate(None, step);
+            return Ok(());
+        }
+        let (partition, now) = (&mut self.applied.partition, self.now);
+        match *step {
+            SiteStep::Begin { site, hub } => partition.propose_site(site, hub, now),
+            SiteStep::Reign { reign, hub, lost } => {
+                partition.propose_reign((reign, hub), SiteSet::from_bits(lost), now)
+            }
+            SiteStep::Return { site } => partition.propose_return(site, now),
+            SiteStep::Level { level } => partition.propose_level(level, now),
+            SiteStep::RootToken { holder } => partition.propose_token("/", holder, now),
+            SiteStep::Home { .. } => Err(TokenRefusal::NoSite),
+        }
+    }
+
+    pub(super) fn propose_reign_of(
+        &mut self,
+        (reign, hub): (u64, SiteId),
+        lost: SiteSet,
+    ) -> Result<(), TokenRefusal> {
+        if lost.contains(hub) || !self.is_of_sites() {
+            return Err(TokenRefusal::NoSite);
+        }
+        self.propose_site_step(&SiteStep::Reign { reign, hub, lost: lost.bits() })
+    }
+
+    /// An operation over all partitions.
+    pub(super) fn operate(&mut self, origin: Option<Origin>, step: &SiteStep<'_>) {
+        let mut asked = Vec::new();
+        Asked::put_site_step(&mut asked, step);
+        self.queue_operation(origin, asked.into());
+    }
+
+    fn queue_operation(&mut self, origin: Option<Origin>, asked: Bytes) {
+        self.leader.coordination.operations.push_back(Pending { origin, asked });
+        self.take_operations();
+    }
+
+    /// The root lives everywhere, since everything is below it.
+    pub(super) fn give_root_token(&mut self, holder: SiteId) -> Result<(), TokenRefusal> {
+        let tree = self.applied.partition.tree();
+        let is_here = tree.may_write("/") && tree.own_site().is_some();
+        let mut operations = self.leader.coordination.operations.iter();
+        let is_going = operations
+            .any(|it| matches!(Asked::decode(&it.asked), Ok(Asked::SiteStep(SiteStep::RootToken { .. }))));
+        if !is_here || is_going {
+            return Err(TokenRefusal::NotHeld);
+        }
+        self.operate(None, &SiteStep::RootToken { holder });
+        Ok(())
+    }
+
+    /// An item that each partition notes.
+    pub(super) fn propose_everywhere(&mut self, item: &SiteItem<'_>) {
+        if !self.applied.placement.is_divided() {
+            return self.applied.partition.propose_site_item(None, item);
+        }
+        let mut items = Vec::new();
+        put_site_item(&mut items, None, item);
+        let others: Vec<_> =
+            (1..self.applied.placement.partitions()).map(|partition| (partition, &items[..])).collect();
+        let mut asked = Vec::new();
+        Asked::put_site_items(&mut asked, &items, &others);
+        self.queue_operation(None, asked.into());
+    }
+
+    /// An item of the first partition, in its place among the operations.
+    pub(super) fn propose_first(&mut self, item: &SiteItem<'_>) {
+        if !self.applied.placement.is_divided() {
+            return self.applied.partition.propose_site_item(None, item);
+        }
+        let (mut items, mut asked) = (Vec::new(), Vec::new());
+        put_site_item(&mut items, None, item);
+        Asked::put_site_items(&mut asked, &items, &[]);
+        self.queue_operation(None, asked.into());
+    }
+
+    /// Takes what the site itself has to do next, before what clients ask.
+    pub(super) fn take_operations(&mut self) {
+        while self.timeline.leads()
+            && let Some(Pending { origin, asked }) = self.leader.coordination.operations.front().cloned()
+        {
+            if !self.take_one(origin, &asked) {
+                return;
+            }
+            self.leader.coordination.operations.pop_front();
+        }
+    }
+
+    pub(super) fn plan_site_items(
+        &self,
+        mut plan: Plan,
+        items: &[u8],
+        others: &[(u8, &[u8])],
+    ) -> Option<Plan> {
+        plan.partitions = [FIRST].into_iter().chain(others.iter().map(|(partition, _)| *partition)).collect();
+        plan.writers.clone_from(&plan.partitions);
+        let first = Some((FIRST, items)).into_iter();
+        plan.behind = first
+            .chain(others.iter().copied())
+            .map(|(of, items)| (of, Bytes::copy_from_slice(items)))
+            .collect();
+        // Imports are of what other sites hold: what is prepared meanwhile rests on nothing of it.
+        let is_import = |item: &Item<'_>| matches!(item.outcome, Outcome::Site(SiteItem::Import { .. }));
+        plan.is_of_znodes = Items::new(items).all(|item| item.is_ok_and(|item| is_import(&item)));
+        plan.is_quiet = !plan.is_of_znodes;
+        (!others.is_empty()).then_some(plan)
+    }
+
+    /// At the first partition: what another site has behind a position and up to another one becomes items of this log.
+    pub(super) fn import_divided(&mut self, from: SiteId, here: u64, upto: u64, entries: &[(u64, Bytes)]) {
+        let Some(own) = self.applied.partition.tree().own_site() else { return };
+        let partitions = self.applied.placement.partitions();
+        let (mut items, mut others) = (Vec::new(), Vec::new());
+        others.resize_with(usize::from(partitions), Vec::new);
+        let mut last = here;
+        for (position, imported) in entries.iter().filter(|(position, _)| *position > here) {
+            put_site_item(&mut items, None, &SiteItem::Import { from, position: *position, items: imported });
+            let placement = &self.applied.placement;
+            let of = |path: &str| placement.of(path);
+            let places = Places { own: FIRST, partitions, of: &of };
+            let (homes, tree) = (&mut self.sites.divided.homes, self.applied.partition.tree());
+            let mut home = |session, to: Option<SiteId>| match to {
+                Some(to) => {
+                    homes.insert(session, to);
+                    to
+                }
+                None => homes.get(&session).copied().unwrap_or_else(|| tree.home_to_be(session)),
+            };
+            let shares = divide_import(imported, own, &places, &mut home).expect("it was read when it came");
+            for (share, out) in shares.into_iter().zip(&mut others) {
+                let is_any = !share.items.is_empty();
+                for (session, home) in share.owners {
+                    put_site_item(out, None, &SiteItem::Owner { session, home });
+                }
+                if is_any {
+                    let share = SiteItem::Share { from, position: *position, items: &share.items };
+                    put_site_item(out, None, &share);
+                }
+            }
+            last = *position;
+        }
+        if last < upto {
+            put_site_item(&mut items, None, &SiteItem::Import { from, position: upto, items: b"" });
+        }
+        let others: Vec<(u8, &[u8])> =
+            (0..).zip(others.iter().map(Vec::as_slice)).filter(|(_, items)| !items.is_empty()).collect();
+        let mut asked = Vec::new();
+        Asked::put_site_items(&mut asked, &items, &others);
+        self.queue_operation(None, asked.into());
+    }
+
+    /// Something imported is applied: where sessions are at home then is known again.
+    pub(super) fn homes_are_applied(&mut self, item: &Item<'_>) {
+        let session = match item.outcome {
+            Outcome::Update(update) => update.session,
+            _ => return,
+        };
+        let homes = &mut self.sites.divided.homes;
+        if homes.get(&session).is_some_and(|home| *home == self.applied.partition.tree().home_of(session)) {
+            homes.remove(&session);
+        }
+    }
+
+    // ---- what is applied ----
+
+    /// At the first partition: all partitions have been given what an entry of the log has for them, and this one has
+    /// applied its own.
+    pub(super) fn apply_logged(&mut self, entry: &Entry) {
+        if entry.payload.is_empty() || !self.is_of_sites() {
+            return;
+        }
+        let placement = &self.applied.placement;
+        let whole = whole_entry(&entry.payload, placement.partitions(), &|path| placement.of(path));
+        let whole = whole.expect("an entry that a leader made can be read");
+        for item in Items::new(&whole.of_others) {
+            let item = item.expect("it was written just now");
+            self.note_site_item(&item, None);
+            if let Outcome::Update(update) = item.outcome {
+                let streams = self.applied.partition.tree_mut().streams_mut();
+                update.for_each_token(|path| streams.recall_is_done(path));
+            }
+        }
+        let tree = self.applied.partition.tree_mut();
+        made_in(&whole.entry, &mut |_, zxid| tree.note_made(zxid));
+        self.keep_for_sites(entry.position, &whole.entry, None);
+    }
+
+    /// Entries of the log as if there were one partition.
+    pub(super) fn as_wholes(&self, entries: &[(u64, Bytes)]) -> Vec<(u64, Bytes)> {
+        let placement = &self.applied.placement;
+        let whole = |batch: &Bytes| match batch.is_empty() {
+            true => Bytes::new(),
+            false => whole_entry(batch, placement.partitions(), &|path| placement.of(path))
+                .map_or_else(|_| Bytes::new(), |whole| whole.entry),
+        };
+        entries.iter().map(|(position, batch)| (*position, whole(batch))).collect()
+    }
+
+    /// At another partition: what an item says of sites.
+    pub(super) fn note_at_partition(&mut self, item: &Item<'_>, own: Option<ConnectionId>) {
+        note_at_partition(self.applied.partition.tree_mut(), item);
+        if let Outcome::Site(SiteItem::Forwarded { number, session, reign, asked, .. }) = item.outcome {
+            if let Some(connection) = own {
+                let asked = Bytes::copy_from_slice(asked);
+                let forwarded = Forwarded { connection, since_us: self.now.mono_us, asked };
+                self.sites.requests.forwarded.insert(number, forwarded);
+            }
+            self.sites.requests.has_left(session);
+            let here = reign != self.applied.partition.tree().reign() || self.is_between_reigns();
+            let is_hub = self.applied.partition.tree().hub() == self.applied.partition.tree().own_site();
+            self.sites.requests.begins(UnderWay { number, session, here: here || is_hub });
+        }
+        if let Outcome::Update(update) = item.outcome {
+            let mut given = Vec::new();
+            update.for_each_token(|path| given.push(String::from(path)));
+            if !given.is_empty() && self.timeline.leads() {
+                self.tend_sites();
+            }
+        }
+    }
+
+    /// A part of an operation is applied that may be a change of the site as a whole.
+    pub(super) fn note_site_step(&mut self, step: Update<'_>) {
+        if let Some(to) = step.new_home().filter(|_| self.has_sessions()) {
+            self.session_goes(step.session, to, None, &Bytes::new());
+        }
+        self.reign_applied(&step);
+        let SiteLinks { broker, policy, .. } = &mut self.sites;
+        step.for_each_token(|path| {
+            broker.wake(path);
+            policy.arrives(path);
+        });
+    }
+
+    /// Whether a request has been given its number by this partition.
+    pub(super) fn is_own_number(&self, number: u64) -> bool {
+        partition_of_number(number, self.applied.placement.partitions()) == self.config.partition
+    }
+
+    /// Whether an entry can be applied as far as it is about the hub's state: this partition's share of that comes from the
+    /// first one.
+    pub(super) fn hub_state_is_here(&self, entry: &[u8]) -> bool {
+        let joins = |item: Item<'_>| matches!(item.outcome, Outcome::Site(SiteItem::Joined { .. }));
+        self.has_sessions()
+            || !self.sites.divided.joined.is_empty()
+            || !Items::new(entry).take(2).any(|item| item.is_ok_and(joins))
+    }
+
+    /// At another partition: the state becomes this partition's share of the hub's.
+    pub(super) fn note_joining_here(&mut self, item: &Item<'_>) {
+        if !matches!(item.outcome, Outcome::Site(SiteItem::Joined { .. })) {
+            return;
+        }
+        if let Some(share) = self.sites.divided.joined.pop_front().flatten() {
+            self.abort_snapshot();
+            self.applied.partition.tree_mut().join_with(share);
+            self.sites.requests.forget_under_way();
+            self.applied.snapshots.begin();
+            self.load_programs();
+            self.durability_changed();
+        }
+    }
+
+    // ---- tokens ----
+
+    /// Whether all tokens that a request needs of what lives here are here.
+    pub(super) fn holds_tokens(&self, request: &Request<'_>) -> bool {
+        let tree = self.applied.partition.tree();
+        if !self.applied.placement.is_divided() {
+            return tree.holds_tokens(request);
+        }
+        tree.own_site().is_none() || self.lacked_tokens(request).is_none()
+    }
+
+    pub(super) fn lacked_tokens(&self, request: &Request<'_>) -> LackedTokens {
+        let tree = self.applied.partition.tree();
+        if !self.applied.placement.is_divided() {
+            return tree.lacked_tokens(request);
+        }
+        tree.lacked_of(request, |path| self.applied.placement.of(path) == self.config.partition)
+    }
+
+    /// The same of what is asked as an operation over several partitions.
+    pub(super) fn lacked_for(&self, asked: &[u8]) -> LackedTokens {
+        let asked = Asked::decode(asked).ok();
+        let request = asked.as_ref().and_then(request_of);
+        request.map(|request| self.lacked_tokens(&request)).unwrap_or_default()
+    }
+
+    /// Tokens of other sites are missing for the operation under way: its request leaves, or, if it has come from a site,
+    /// waits for them.
+    pub(super) fn operation_lacks(&mut self, lacked: LackedTokens) {
+        let Some(active) = self.leader.coordination.active.as_ref() else { return };
+        let (origin, asked, is_of_site) = (active.origin, active.asked.clone(), active.is_of_site);
+        self.give_up();
+        self.pop_operation(is_of_site);
+        let Ok(decoded) = Asked::decode(&asked) else { return };
+        match origin {
+            Some(origin) if origin.site != 0 => self.has_tried(origin, Tried::Lacks(Box::new(lacked))),
+            Some(_) => {
+                let here = self.is_between_reigns()
+                    || matches!(decoded, Asked::Write { session, .. } if self.has_later(session));
+                self.forward(origin, here, &decoded, &asked);
+            }
+            // It is found once more.
+            None => {}
+        }
+    }
+
+    /// Whether something is to be done here, later, that a session has asked before.
+    fn has_later(&self, session: i64) -> bool {
+        let streams = self.applied.partition.tree().streams();
+        let mut waiting = streams.of_session(session).map(|waiting| waiting.by == CarriedOut::Here);
+        let requests = &self.sites.requests;
+        session != 0
+            && (waiting.any(|here| here)
+                || requests.under_way(session).chain(requests.leaving(session)).any(|here| here))
+    }
+
+    /// Where the session is at home that asks; 0 where there are no sites.
+    pub(super) fn home_of_asker(&self, origin: Option<Origin>, session: i64) -> SiteId {
+        let tree = self.applied.partition.tree();
+        match tree.own_site() {
+            None => 0,
+            Some(own) if origin.is_none_or(|origin| origin.site == 0) => own,
+            Some(_) => tree.home_to_be(session),
+        }
+    }
+
+    // ---- requests of sites ----
+
+    /// At the first partition: a request is to be carried out here, if its tokens are.
+    pub(super) fn try_ticket(
+        &mut self,
+        origin: Option<Origin>,
+        bytes: &Bytes,
+        asked: &Asked<'_>,
+        may_carry_out: bool,
+    ) {
+        let Some(origin) = origin else { return };
+        let ticket = Ticket { site: origin.site, number: origin.request };
+        if let (Asked::Write { session, opening, .. }, true) = (asked, may_carry_out) {
+            let contact = Contact { server: origin.server, opening: *opening };
+            if let Err(code) = self.applied.partition.check_contact(*session, contact) {
+                self.sites.broker.take_in_hand(ticket);
+                self.applied.partition.propose_refusal(origin, code.into());
+                return;
+            }
+        }
+        self.sites.broker.take_in_hand(ticket);
+        match self.where_is(origin, asked) {
+            Where::At(FIRST) => {
+                let tried = self.attempt(Some(origin), asked, may_carry_out);
+                self.has_tried(origin, tried);
+            }
+            Where::At(partition) => {
+                let (term, seen) = (self.timeline.term(), self.applied.stamp.clone());
+                let it = Try { term, origin, asked: bytes.clone(), may_carry_out, seen };
+                self.tell_news(partition, SiteNews::Try(Box::new(it)));
+            }
+            Where::Several if may_carry_out => self.queue_operation(Some(origin), bytes.clone()),
+            Where::Several => self.has_tried(origin, Tried::NotNow),
+        }
+    }
+
+    fn where_is(&self, origin: Origin, asked: &Asked<'_>) -> Where {
+        let Some(request) = request_of(asked) else { return Where::At(FIRST) };
+        let Asked::Write { session, .. } = asked else { return Where::At(FIRST) };
+        if only_waits(asked) || self.applied.partition.is_taken(*session, &request) {
+            return Where::At(self.applied.placement.of(path_of(&request)));
+        }
+        let Some(plan) = self.plan(Some(origin), asked) else { return Where::At(FIRST) };
+        let mut partitions = plan.steps.iter().map(|step| step.partition);
+        match partitions.next() {
+            Some(first) if partitions.all(|next| next == first) => Where::At(first),
+            Some(_) => Where::Several,
+            None => Where::At(FIRST),
+        }
+    }
+
+    /// At the first partition: what has become of a request that was tried.
+    fn has_tried(&mut self, origin: Origin, tried: Tried) {
+        let ticket = Ticket { site: origin.site, number: origin.request };
+        let Some(Waiting { asked, .. }) = self.applied.partition.tree().streams().waiting(ticket).cloned()
+        else {
+            return;
+        };
+        let Ok(decoded) = Asked::decode(&asked) else { return };
+        match tried {
+            Tried::CarriedOut(of_programs) => {
+                let is_call = self.is_for_program(&decoded);
+                self.is_carried_out(ticket, &decoded, is_call, &of_programs);
+            }
+            Tried::Lacks(lacked) => {
+                self.sites.broker.is_not_carried_out(ticket);
+                let streams = self.applied.partition.tree().streams();
+                let before = streams.around(ticket).0.map(|before| before.ticket);
+                let is_behind = before.is_some_and(|before| self.sites.broker.is_carried_out(before));
+                let is_first = is_behind || streams.is_first_of_session(ticket);
+                if lacked.is_none() && is_first {
+                    // It has become the first meanwhile.
+                    return self.sites.broker.is_ready(ticket);
+                }
+                self.ticket_lacks(ticket, &lacked, is_first);
+            }
+            Tried::NotNow => self.sites.broker.is_not_carried_out(ticket),
+        }
+    }
+
+    /// At the home of a session that has ephemerals which a request needs: what else it needs goes there first, and it waits
+    /// for that if it lives on other partitions.
+    pub(super) fn waits_to_send_along(&mut self, ticket: Ticket, lacked: &LackedTokens, to: SiteId) -> bool {
+        if !self.applied.placement.is_divided() {
+            return false;
+        }
+        let is_missing = |path: &String| lacked.missing.iter().any(|(missing, _)| missing == path);
+        let elsewhere = |path: &&String| self.applied.placement.of(path) != FIRST && !is_missing(path);
+        let wanted: Vec<String> = lacked.needed.iter().filter(elsewhere).cloned().collect();
+        for path in &wanted {
+            self.sites.broker.block(ticket, path);
+            self.give_elsewhere(path, to);
+        }
+        !wanted.is_empty()
+    }
+
+    // ---- between partitions ----
+
+    pub(super) fn tell_news(&mut self, to: u8, news: SiteNews) {
+        self.say(to, ShardMessage::Site(Box::new(news)));
+    }
+
+    /// At the first partition, which leads: the others learn which of their requests are on their way.
+    pub(super) fn tell_under_way(&mut self) {
+        let others = self.other_partitions();
+        self.sites.divided.told_lease = None;
+        self.sites.divided.asked_back.clear();
+        self.sites.divided.homes.clear();
+        if others.is_empty() || !self.is_of_sites() {
+            return;
+        }
+        let tree = self.applied.partition.tree();
+        let own = tree.own_site().unwrap_or_default();
+        let partitions = self.applied.placement.partitions();
+        let mut by_partition: Vec<Vec<UnderWay>> = (0..partitions).map(|_| Vec::new()).collect();
+        for waiting in tree.streams().all_waiting().filter(|waiting| waiting.ticket.site == own) {
+            let number = waiting.ticket.number;
+            let here = waiting.by == CarriedOut::Here;
+            let of = usize::from(partition_of_number(number, partitions));
+            if let Some(requests) = by_partition.get_mut(of) {
+                requests.push(UnderWay { number, session: waiting.session, here });
+            }
+        }
+        for partition in others {
+            let requests = core::mem::take(&mut by_partition[usize::from(partition)]);
+            self.tell_news(partition, SiteNews::UnderWay(requests));
+        }
+    }
+
+    /// The first partition says something of sites, or another one to it.
+    pub(super) fn site_news(&mut self, from: u8, news: SiteNews) {
+        match news {
+            SiteNews::UnderWay(requests) => {
+                self.sites.requests.forget_under_way();
+                requests.into_iter().for_each(|request| self.sites.requests.begins(request));
+            }
+            SiteNews::Lease { until_us, is_missed } => {
+                self.sites.divided.lease = (until_us, is_missed);
+                self.take_pending();
+            }
+            SiteNews::Joined(share) => {
+                self.sites.divided.joined.push_back(share.map(|share| *share));
+                self.apply_committed();
+            }
+            news => {
+                self.sites.divided.news.push_back((from, news));
+                self.tend_sites();
+            }
+        }
+    }
+
+    /// Looks at what other partitions have said, as far as something may be prepared now.
+    pub(super) fn take_news(&mut self) {
+        while self.prepares()
+            && !self.is_busy()
+            && let Some((from, news)) = self.sites.divided.news.pop_front()
+        {
+            if let SiteNews::Try(it) = &news
+                && !self.may_try(it)
+            {
+                if it.term >= self.timeline.term() {
+                    self.sites.divided.news.push_front((from, news));
+                    return;
+                }
+                continue;
+            }
+            match news {
+                SiteNews::Try(it) => self.take_try(*it),
+                SiteNews::Tried(origin, tried) => self.has_tried(origin, tried),
+                SiteNews::Give(path, to) => {
+                    let is_given = self.hand_token(&path, to);
+                    self.tell_news(FIRST, SiteNews::Given(path, to, is_given));
+                }
+                SiteNews::Given(path, to, is_given) => self.was_given(&path, to, is_given),
+                SiteNews::Bring(path, to) => self.bring_here(path, to),
+                SiteNews::HeldBy { path, holder, to } => self.is_held_by(&path, holder, to),
+                SiteNews::Return(path) => self.return_here(path),
+                SiteNews::NotReturned(path) => self.is_not_returned(&path),
+                SiteNews::GiveRead(path, to) => self.give_read_here(&path, to),
+                SiteNews::UnderWay(_) | SiteNews::Lease { .. } | SiteNews::Joined(_) => {}
+            }
+        }
+    }
+
+    /// Whether everything is applied here that stands before a request which is to be tried.
+    fn may_try(&self, it: &Try) -> bool {
+        let own = self.config.partition;
+        it.term == self.timeline.term() && self.applied.stamp.at(own) >= it.seen.at(own)
+    }
+
+    fn take_try(&mut self, it: Try) {
+        let Try { origin, asked, may_carry_out, seen, .. } = it;
+        let Ok(decoded) = Asked::decode(&asked) else { return };
+        self.applied.partition.depends_on(&seen);
+        let tried = match self.is_between_reigns() {
+            true => Tried::NotNow,
+            false => self.attempt(Some(origin), &decoded, may_carry_out),
+        };
+        self.tell_news(FIRST, SiteNews::Tried(origin, tried));
+    }
+
+    /// At the first partition: another one is to give the token of what is at a path to a site.
+    pub(super) fn give_elsewhere(&mut self, path: &str, to: SiteId) {
+        let at = self.applied.placement.of(path);
+        self.tell_news(at, SiteNews::Give(path.into(), to));
+    }
+
+    fn was_given(&mut self, path: &str, to: SiteId, is_given: bool) {
+        if is_given {
+            self.sites.policy.gave(path, to, self.now.mono_us);
+        } else {
+            self.sites.broker.wake(path);
+        }
+    }
+
+    fn bring_here(&mut self, path: String, to: SiteId) {
+        let tree = self.applied.partition.tree();
+        let may_go = tree.get(&path).is_some_and(|it| it.stat().ephemeral_owner == 0);
+        match tree.holder_to_be(&path).filter(|_| may_go) {
+            Some(holder) if holder == to => {}
+            Some(holder) if Some(holder) == tree.own_site() => {
+                let is_given = self.give_token(&path, to).is_ok();
+                self.tell_news(FIRST, SiteNews::Given(path, to, is_given));
+            }
+            Some(holder) => self.tell_news(FIRST, SiteNews::HeldBy { path, holder, to }),
+            None => {}
+        }
+    }
+
+    fn return_here(&mut self, path: String) {
+        let tree = self.applied.partition.tree();
+        let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
+        if self.applied.partition.tree().readers(&path).any(|reader| reader == own) {
+            // It may be on its way already.
+            let _ = self.applied.partition.propose_read_return(&path, self.now);
+            return;
+        }
+        if self.applied.partition.tree().holder_to_be(&path) == Some(own) && self.hand_token(&path, hub) {
+            return;
+        }
+        let tree = self.applied.partition.tree();
+        let is_on_its_way = tree.holder(&path) == Some(own) && tree.holder_to_be(&path) != Some(own);
+        if !is_on_its_way {
+            self.tell_news(FIRST, SiteNews::NotReturned(path));
+        }
+    }
+
+    /// At the first partition: another one has no token of what is at a path to give back; it may be held with the root.
+    fn is_not_returned(&mut self, path: &str) {
+        let tree = self.applied.partition.tree();
+        let (own, hub) = (tree.own_site(), tree.hub());
+        let is_recalled = tree.streams().recalled().any(|recalled| recalled == path);
+        if is_recalled && own != hub && self.sites.broker.declines(path) {
+            self.applied.partition.propose_site_item(None, &SiteItem::NotRecalled { path });
+        }
+    }
+
+    fn give_read_here(&mut self, path: &str, to: SiteSet) {
+        let tree = self.applied.partition.tree();
+        let Some(own) = tree.own_site() else { return };
+        if tree.holder_to_be(path) == Some(own) {
+            let have = tree.readers(path).fold(SiteSet::of(own), SiteSet::with);
+            let to = to.without(have);
+            if !to.is_empty() {
+                let given = self.applied.partition.propose_read_tokens(path, to, self.now);
+                self.sites.counts.grants += u64::from(given.is_ok());
+            }
+        } else {
+            // Then with the next read.
+            self.bring_here(path.into(), own);
+        }
+    }
+}
+
+/// The znode that a request which concerns one of them is about.
+fn path_of<'a>(request: &Request<'a>) -> &'a str {
+    match *request {
+        Request::Create(create)
+        | Request::Create2(create)
+        | Request::CreateContainer(create)
+        | Request::CreateTtl(create) => create.path,
+        Request::Delete { path, .. }
+        | Request::DeleteContainer { path }
+        | Request::SetData { path, .. }
+        | Request::SetAcl { path, .. }
+        | Request::Check { path, .. }
+        | Request::Sync { path }
+        | Request::GetData { path, .. }
+        | Request::Exists { path, .. }
+        | Request::GetAcl { path, .. }
+        | Request::GetChildren { path, .. }
+        | Request::GetChildren2 { path, .. } => path,
+        _ => "/",
+    }
+}

@@ -1,0 +1,91 @@
+//! What the first partition of a site says to the others about sites, and they to it: it has the streams, and what is asked
+//! of this site by others; each of them has the tokens of what lives there. See `replica/site_partitions.rs`.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use stoa_timeline::Origin;
+use stoa_tree::{LackedTokens, SiteId, SiteSet, Tree};
+use stoa_wire::Timestamp;
+
+/// From the first partition to another one, or back.
+#[derive(Debug)]
+pub enum SiteNews {
+    /// To the others, before they may prepare: which of their requests are on their way.
+    UnderWay(Vec<UnderWay>),
+    /// To the others: until when this server may do what is the hub's to do, by the monotonic clock in microseconds, and
+    /// whether that was over for longer than anybody waits.
+    Lease {
+        /// `u64::MAX` where nobody could take its place.
+        until_us: u64,
+        /// See above.
+        is_missed: bool,
+    },
+    /// Carry out a request, or say what is missing.
+    Try(Box<Try>),
+    /// What became of it.
+    Tried(Origin, Tried),
+    /// Give a token to a site.
+    Give(String, SiteId),
+    /// It is given, or is not.
+    Given(String, SiteId, bool),
+    /// Give a token to a site if it is here, and else say who has it.
+    Bring(String, SiteId),
+    /// A token of another site was to be brought: that has it.
+    HeldBy {
+        /// Of what is at this path.
+        path: String,
+        /// The site that has it.
+        holder: SiteId,
+        /// Where it was to be brought.
+        to: SiteId,
+    },
+    /// Give a token back that the hub wants.
+    Return(String),
+    /// There is none here. With a path above, it goes with the token of that, which lives elsewhere.
+    NotReturned(String),
+    /// Give read tokens.
+    GiveRead(String, SiteSet),
+    /// The receiver's part of the hub's state, which is this site's from where its timeline says so.
+    /// None if that is not whole.
+    Joined(Option<Box<Tree>>),
+}
+
+/// A request that is on its way from a client of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnderWay {
+    /// Its number.
+    pub number: u64,
+    /// Its session.
+    pub session: i64,
+    /// Whether it is to be carried out at this site, later.
+    pub here: bool,
+}
+
+/// A request of a site for a partition.
+#[derive(Debug, Clone)]
+pub struct Try {
+    /// In which term of the leader this was said.
+    pub term: u64,
+    /// Whose it is.
+    pub origin: Origin,
+    /// What is asked.
+    pub asked: Bytes,
+    /// Whether it may be carried out; else it is only said what is missing.
+    pub may_carry_out: bool,
+    /// It is looked at when all of that is applied.
+    pub seen: Timestamp,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tried {
+    /// What becomes of it is proposed. Programs have needed these tokens for it.
+    CarriedOut(BTreeSet<String>),
+    /// These tokens are not here, or none is missing and it may not be carried out.
+    Lacks(Box<LackedTokens>),
+    /// What it needs shows when it may be carried out.
+    NotNow,
+}

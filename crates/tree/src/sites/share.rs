@@ -1,0 +1,320 @@
+//! A partition's share of what another site has prepared.
+//!
+//! Sites are divided over partitions in different ways, so what goes between them is of the tree as a whole. A site that is
+//! divided itself gives each partition the updates that concern it, and that carries out of them what is its own. Where a
+//! znode and its parent live on two partitions each has its side of a create or delete, as at any cut
+//! ([`crate::partitions`]).
+//!
+//! The first partition has the sessions, so that it is told of each ephemeral that another one has. When one that lives
+//! right below the root goes with its session, which is an update of another site, nobody says so to the parent: it knows
+//! itself whose that was ([`OwnedAway`]).
+
+use crate::encoding::CreateOp;
+use crate::node::ZnodeKind;
+use crate::observer::{Observer, OpResult};
+use crate::reserved::{PROGRAMS, ROOT};
+use crate::sites::import::stat_of_absent;
+use crate::sites::late::Changed;
+use crate::sites::ops::SiteOp;
+use crate::sites::state::{SiteId, source_of_zxid};
+use crate::tree::Tree;
+use crate::update::{CorruptUpdate, Op, Update};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use stoa_wire::path;
+
+/// What lives on which partition of a site.
+#[derive(Clone, Copy)]
+pub struct Places<'a> {
+    /// The partition that asks.
+    pub own: u8,
+    /// How many there are.
+    pub partitions: u8,
+    /// On which one the znode at a path lives.
+    pub of: &'a dyn Fn(&str) -> u8,
+}
+
+impl fmt::Debug for Places<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "partition {} of {}", self.own, self.partitions)
+    }
+}
+
+/// Whether each partition has a copy of the znode at a path: it says what that knows of programs.
+pub(super) fn is_copied(path: &str) -> bool {
+    path.strip_prefix(PROGRAMS).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
+}
+
+impl Places<'_> {
+    /// A bit for each partition.
+    #[must_use]
+    pub fn everywhere(&self) -> u64 {
+        u64::MAX >> (64 - u32::from(self.partitions.max(1)))
+    }
+
+    fn of(&self, path: &str) -> u64 {
+        if is_copied(path) { self.everywhere() } else { 1 << (self.of)(path) }
+    }
+
+    fn has(&self, path: &str) -> bool {
+        self.of(path) & 1 << self.own != 0
+    }
+
+    /// The partitions that a create or delete at a path concerns.
+    fn of_both_sides(&self, path: &str) -> u64 {
+        self.of(path) | path::split(path).map_or(0, |(parent, _)| self.of(parent))
+    }
+}
+
+/// Ephemerals right below the root that live on other partitions, and whose they are.
+#[derive(Debug, Default)]
+pub(crate) struct OwnedAway {
+    by_path: BTreeMap<String, i64>,
+    by_session: BTreeMap<i64, BTreeSet<String>>,
+}
+
+impl OwnedAway {
+    /// A session has one more.
+    pub(crate) fn add(&mut self, path: &str, session: i64) {
+        self.by_path.insert(path.into(), session);
+        self.by_session.entry(session).or_default().insert(path.into());
+    }
+
+    /// It is gone, if it is one.
+    pub(crate) fn remove(&mut self, path: &str) {
+        let Some(session) = self.by_path.remove(path) else { return };
+        if let Some(paths) = self.by_session.get_mut(&session) {
+            paths.remove(path);
+            if paths.is_empty() {
+                self.by_session.remove(&session);
+            }
+        }
+    }
+
+    /// All of a session.
+    fn of(&self, session: i64) -> impl Iterator<Item = &String> {
+        self.by_session.get(&session).into_iter().flatten()
+    }
+
+    /// Each of them, and whose it is.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.by_path.iter().map(|(path, session)| (path.as_str(), *session))
+    }
+}
+
+impl Update<'_> {
+    /// The partitions of a site that an update of another one concerns: a bit for each.
+    ///
+    /// # Errors
+    /// When it is damaged.
+    pub fn concerns(&self, places: &Places<'_>) -> Result<u64, CorruptUpdate> {
+        let mut all = 0;
+        self.for_each_op(|op| {
+            all |= match op {
+                Op::Create { create, .. } => match create.kind {
+                    // The first partition notes where sessions have something.
+                    ZnodeKind::Ephemeral { .. } => places.of_both_sides(create.path) | 1,
+                    _ => places.of_both_sides(create.path),
+                },
+                Op::Delete { path } => places.of_both_sides(path),
+                Op::SetData { path, .. } | Op::SetAcl { path, .. } | Op::Check { path } => places.of(path),
+                Op::Site(SiteOp::Token { path, .. }) if path != ROOT => places.of(path),
+                Op::Site(SiteOp::GiveRead { path, .. } | SiteOp::ReturnRead { path, .. }) => places.of(path),
+                Op::CreateSession { .. } => 1,
+                Op::OpenSession { .. } | Op::CloseSession | Op::Site(_) => places.everywhere(),
+                Op::Partition(_) => 0,
+            };
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// Calls `each` with each session that has an ephemeral created by it, and with the partitions that have it.
+    pub fn for_each_owner(&self, places: &Places<'_>, mut each: impl FnMut(i64, u64)) {
+        let read = self.for_each_op(|op| {
+            if let Op::Create { create, .. } = op
+                && let ZnodeKind::Ephemeral { session } = create.kind
+            {
+                each(session, places.of(create.path));
+            }
+            Ok(())
+        });
+        debug_assert!(read.is_ok(), "it was read before");
+    }
+
+    /// Where its session is at home behind it, if it says so.
+    #[must_use]
+    pub fn home_behind(&self, maker: SiteId) -> Option<SiteId> {
+        let mut home = None;
+        let read = self.for_each_op(|op| {
+            match op {
+                Op::Site(SiteOp::Home { site, .. }) => home = Some(site),
+                Op::CreateSession { .. } | Op::OpenSession { .. } => home = Some(maker),
+                _ => {}
+            }
+            Ok(())
+        });
+        home.filter(|_| read.is_ok())
+    }
+}
+
+impl Tree {
+    /// Carries out this partition's share of an update of another site: see [`Tree::import`]. Sessions that get ephemerals
+    /// here are known ([`Tree::know_owner`]).
+    ///
+    /// # Errors
+    /// As [`Tree::import`].
+    pub fn import_share(
+        &mut self,
+        update: &Update<'_>,
+        places: &Places<'_>,
+        observer: &mut impl Observer,
+    ) -> Result<(), CorruptUpdate> {
+        self.expect_of_other_site(update)?;
+        if self.has_come(update) {
+            return Ok(());
+        }
+        update.for_each_op(|op| {
+            if op.is_of_one_site() {
+                return Err(update.corrupt("it was for another site alone"));
+            }
+            self.apply_share(update, op, places, observer)
+        })?;
+        self.end_absent(update)?;
+        self.sites.seen.insert(source_of_zxid(update.zxid), update.zxid);
+        self.zxids.last = self.zxids.last.max(update.zxid);
+        Ok(())
+    }
+
+    /// At a partition that has no sessions: one of them, with this home, is about to own something here.
+    pub fn know_owner(&mut self, session: i64, home: SiteId) {
+        if !self.sessions.contains(session) && self.sites.ended.zxid(session).is_none() {
+            self.sessions.make_remote(session, home);
+        }
+    }
+
+    fn apply_share(
+        &mut self,
+        update: &Update<'_>,
+        op: Op<'_>,
+        places: &Places<'_>,
+        observer: &mut impl Observer,
+    ) -> Result<(), CorruptUpdate> {
+        if !self.sites.absent.is_empty() && self.is_of_absent(update, &op, observer) {
+            return Ok(());
+        }
+        let is_first = places.own == 0;
+        match op {
+            Op::Create { create, parent_cversion } => {
+                self.share_create(update, &create, parent_cversion, places, observer)
+            }
+            Op::Delete { path } => self.share_delete(update, path, places, observer),
+            Op::SetData { path, .. } | Op::SetAcl { path, .. } | Op::Check { path } if !places.has(path) => {
+                Ok(())
+            }
+            Op::Site(SiteOp::GiveRead { path, .. } | SiteOp::ReturnRead { path, .. })
+                if !places.has(path) =>
+            {
+                Ok(())
+            }
+            Op::Site(SiteOp::Token { path, .. }) if path != ROOT && !places.has(path) => Ok(()),
+            Op::CreateSession { .. } if !is_first => Ok(()),
+            Op::OpenSession { .. } if !is_first => {
+                // It owns something here, or is not known.
+                self.come_home(update);
+                Ok(())
+            }
+            op => self.apply_op(update, op, observer),
+        }
+    }
+
+    /// A session ends: what it has on other partitions of this site, below something here, goes with it.
+    pub(crate) fn disown_owned(
+        &mut self,
+        update: &Update<'_>,
+        observer: &mut impl Observer,
+    ) -> Result<(), CorruptUpdate> {
+        let owned: Vec<String> = self.sites.owned_away.of(update.session).cloned().collect();
+        for path in owned {
+            self.apply_disown(update, &path, observer)?;
+            self.note_children_late(&path, update.zxid);
+        }
+        Ok(())
+    }
+
+    /// The children of what is above a path were changed.
+    fn note_children_late(&mut self, path: &str, zxid: i64) {
+        let parent = path::split(path).and_then(|(parent, _)| self.lookup(parent));
+        parent.into_iter().for_each(|parent| self.note_late(parent, Changed::Children, zxid));
+    }
+
+    fn share_create(
+        &mut self,
+        update: &Update<'_>,
+        create: &CreateOp<'_>,
+        parent_cversion: i32,
+        places: &Places<'_>,
+        observer: &mut impl Observer,
+    ) -> Result<(), CorruptUpdate> {
+        let path = create.path;
+        let (parent_path, _) = path::split(path).ok_or_else(|| update.corrupt("it creates the root"))?;
+        let owner = match create.kind {
+            ZnodeKind::Ephemeral { session } => Some(session),
+            _ => None,
+        };
+        let ended = owner.and_then(|session| self.sites.ended.zxid(session));
+        if let Some(session) = owner.filter(|_| places.own == 0 && ended.is_none()) {
+            let elsewhere = places.of(path) & !1;
+            for partition in (1..places.partitions).filter(|partition| elsewhere & 1 << partition != 0) {
+                let noted = self.sessions.visit(session, partition);
+                noted.ok_or_else(|| update.corrupt("it creates an ephemeral of no session"))?;
+            }
+        }
+        match (places.has(path), places.has(parent_path) || self.lookup(parent_path).is_some()) {
+            (true, true) => self.apply_op(update, Op::Create { create: *create, parent_cversion }, observer),
+            (true, false) if let (Some(session), Some(ended)) = (owner, ended) => {
+                self.sites.absent.push((path.into(), ended));
+                let stat = stat_of_absent(update, create.data.map_or(0, <[u8]>::len), session);
+                observer.result(OpResult::Created { path, stat, with_stat: create.with_stat });
+                Ok(())
+            }
+            (true, false) => self.apply_create_at(update, create, observer),
+            (false, true) if ended.is_some() => {
+                self.create_of_ended(update, create, parent_cversion, &mut ()).map(|_| ())
+            }
+            (false, true) => {
+                self.apply_adopt(update, path, parent_cversion, observer)?;
+                if let Some(session) = owner {
+                    self.sites.owned_away.add(path, session);
+                }
+                self.note_children_late(path, update.zxid);
+                Ok(())
+            }
+            (false, false) => Ok(()),
+        }
+    }
+
+    fn share_delete(
+        &mut self,
+        update: &Update<'_>,
+        path: &str,
+        places: &Places<'_>,
+        observer: &mut impl Observer,
+    ) -> Result<(), CorruptUpdate> {
+        let parent = path::split(path).map_or(ROOT, |(parent, _)| parent);
+        match (places.has(path), places.has(parent) || self.lookup(parent).is_some()) {
+            (true, false) if !self.is_gone_acknowledgement(path) => {
+                self.apply_delete_at(update, path, observer)
+            }
+            (true, _) => self.apply_op(update, Op::Delete { path }, observer),
+            (false, true) => {
+                self.apply_disown(update, path, observer)?;
+                self.note_children_late(path, update.zxid);
+                Ok(())
+            }
+            (false, false) => Ok(()),
+        }
+    }
+}

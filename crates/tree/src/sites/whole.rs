@@ -1,0 +1,314 @@
+//! What a site that is divided over partitions has prepared, as if it were not divided: so it goes to other sites.
+//!
+//! An operation over several partitions is an update on each, with the same zxid. Of these one update is made. A create or
+//! delete at a cut has two sides, of which the znode's counts, at the place of the parent's among what was done to that:
+//! so children have the order and the numbers that their parent has given them. What is there because the site is divided
+//! falls away.
+
+use crate::node::ROOT_ID;
+use crate::part::Part;
+use crate::partitions::{PartResult, PartitionOp};
+use crate::reserved::ROOT;
+use crate::sites::ops::SiteOp;
+use crate::sites::share::{Places, is_copied};
+use crate::sites::state::SiteSet;
+use crate::tree::Tree;
+use crate::update::{self, CorruptUpdate, Op, Update};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use stoa_wire::ErrorCode;
+
+/// A change of a site as a whole: each of its partitions notes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SiteStep<'a> {
+    /// See [`Tree::prepare_site`].
+    Begin {
+        /// Which site this is.
+        site: u8,
+        /// The hub.
+        hub: u8,
+    },
+    /// The token of the root, and of all below it that has no mark, goes to a site: see [`Tree::prepare_token`].
+    RootToken {
+        /// The site.
+        holder: u8,
+    },
+    /// See [`Tree::prepare_reign`].
+    Reign {
+        /// The reign.
+        reign: u64,
+        /// Its hub.
+        hub: u8,
+        /// The sites that are given up, a bit for each.
+        lost: u32,
+    },
+    /// See [`Tree::prepare_return`].
+    Return {
+        /// The site.
+        site: u8,
+    },
+    /// See [`Tree::prepare_level`].
+    Level {
+        /// The level.
+        level: u8,
+    },
+    /// See [`Tree::prepare_home`]; the session is that of the part.
+    Home {
+        /// The session.
+        session: i64,
+        /// Its password.
+        password: &'a [u8],
+        /// Where it goes.
+        site: u8,
+    },
+}
+
+/// One partition's update, whose operations are taken in their order.
+struct Side<'a> {
+    partition: u8,
+    ops: VecDeque<Op<'a>>,
+}
+
+impl<'a> Side<'a> {
+    fn new(partition: u8, update: &Update<'a>) -> Result<Self, CorruptUpdate> {
+        let mut ops = VecDeque::new();
+        update.for_each_op(|op| {
+            ops.push_back(op);
+            Ok(())
+        })?;
+        Ok(Self { partition, ops })
+    }
+
+    /// Whether it has the znode's side of what is done at a path.
+    fn has(&self, path: &str, is_create: bool) -> bool {
+        self.ops.iter().any(|op| match op {
+            Op::Partition(PartitionOp::CreateAt(create)) => is_create && create.path == path,
+            Op::Partition(PartitionOp::DeleteAt { path: deleted }) => !is_create && *deleted == path,
+            _ => false,
+        })
+    }
+}
+
+/// Puts the operations of all sides in one order.
+struct Merge<'a, 'p> {
+    sides: Vec<Side<'a>>,
+    places: &'p Places<'p>,
+    out: Vec<u8>,
+    count: usize,
+}
+
+impl<'a> Merge<'a, '_> {
+    /// Takes the operations of a side: all, or up to the znode's side of what is done at a path.
+    fn flush(&mut self, at: usize, until: Option<(&str, Option<i32>)>) {
+        while let Some(op) = self.sides.get_mut(at).and_then(|side| side.ops.pop_front()) {
+            let is_last = match (&op, until) {
+                (Op::Partition(PartitionOp::CreateAt(create)), Some((path, Some(_)))) => create.path == path,
+                (Op::Partition(PartitionOp::DeleteAt { path: deleted }), Some((path, None))) => {
+                    *deleted == path
+                }
+                _ => false,
+            };
+            let cversion = until.and_then(|(_, cversion)| cversion).filter(|_| is_last);
+            let partition = self.sides[at].partition;
+            self.put(partition, op, cversion);
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    /// The parent's side is the next: what the znode's partition has done up to there comes first.
+    fn cut(&mut self, path: &str, cversion: Option<i32>) {
+        if let Some(at) = self.sides.iter().position(|side| side.has(path, cversion.is_some())) {
+            self.flush(at, Some((path, cversion)));
+        }
+    }
+
+    fn put(&mut self, partition: u8, op: Op<'a>, cversion: Option<i32>) {
+        let is_own = |path: &str| (self.places.of)(path) == partition;
+        let whole = match op {
+            Op::Partition(PartitionOp::Adopt { path, parent_cversion }) => {
+                return self.cut(path, Some(parent_cversion));
+            }
+            Op::Partition(PartitionOp::AdoptOf { path, parent_cversion, .. }) => {
+                return self.cut(path, Some(parent_cversion));
+            }
+            Op::Partition(PartitionOp::Disown { path }) => return self.cut(path, None),
+            Op::Partition(PartitionOp::CreateAt(create)) => match cversion {
+                Some(parent_cversion) => Op::Create { create, parent_cversion },
+                // A copy of what says which programs there are.
+                None => return,
+            },
+            Op::Partition(PartitionOp::DeleteAt { path }) if !is_copied(path) || is_own(path) => {
+                Op::Delete { path }
+            }
+            Op::Partition(_) => return,
+            Op::Create { create, .. } if is_copied(create.path) && !is_own(create.path) => return,
+            Op::Delete { path } | Op::SetData { path, .. } | Op::SetAcl { path, .. } | Op::Check { path }
+                if is_copied(path) && !is_own(path) =>
+            {
+                return;
+            }
+            // Each partition has its own, and they are the same.
+            Op::CloseSession | Op::Site(SiteOp::Token { path: ROOT, .. }) if partition != 0 => return,
+            Op::Site(SiteOp::Token { .. } | SiteOp::GiveRead { .. } | SiteOp::ReturnRead { .. }) => op,
+            Op::Site(_) if partition != 0 => return,
+            op => op,
+        };
+        whole.encode(&mut self.out);
+        self.count += 1;
+    }
+}
+
+impl Update<'_> {
+    /// Whether something of it is there because its site is divided, or may be. Every update is asked that a divided site
+    /// has prepared.
+    #[must_use]
+    pub fn is_divided(&self) -> bool {
+        let mut is_divided = false;
+        let read = self.for_each_op(|op| {
+            is_divided |= match op {
+                Op::Partition(_) | Op::CloseSession | Op::Site(_) => true,
+                Op::Create { create, .. } => is_copied(create.path),
+                Op::Delete { path }
+                | Op::SetData { path, .. }
+                | Op::SetAcl { path, .. }
+                | Op::Check { path } => is_copied(path),
+                _ => false,
+            };
+            Ok(())
+        });
+        is_divided || read.is_err()
+    }
+}
+
+/// Appends what several partitions have prepared together as one update of the whole tree, with its length. Returns
+/// whether there is anything left of it.
+///
+/// # Errors
+/// When one of them is damaged.
+pub fn whole_update(
+    parts: &[(u8, Update<'_>)],
+    places: &Places<'_>,
+    out: &mut Vec<u8>,
+) -> Result<bool, CorruptUpdate> {
+    let Some((_, first)) = parts.first() else { return Ok(false) };
+    let mut sides = Vec::with_capacity(parts.len());
+    for (partition, update) in parts {
+        sides.push(Side::new(*partition, update)?);
+    }
+    let mut merge = Merge { sides, places, out: Vec::new(), count: 0 };
+    (0..merge.sides.len()).for_each(|at| merge.flush(at, None));
+    if merge.count == 0 {
+        return Ok(false);
+    }
+    let session = parts.iter().map(|(_, update)| update.session).find(|session| *session != 0);
+    let start = update::begin(out, first.zxid, first.time_ms, session.unwrap_or(0));
+    if merge.count > 1 || first.is_multi() && !is_by_itself(&merge.out, session.unwrap_or(0)) {
+        update::begin_multi(out, merge.count);
+    }
+    out.extend_from_slice(&merge.out);
+    update::end(out, start);
+    Ok(true)
+}
+
+/// Whether one operation is never one of a multi: others look for it where it is alone.
+fn is_by_itself(op: &[u8], session: i64) -> bool {
+    let op = Op::decode_all(op, session).next();
+    op.is_some_and(|op| matches!(op, Ok(Op::Site(_) | Op::CloseSession)))
+}
+
+impl Tree {
+    /// Prepares a step of a change of the site as a whole. The first partition decides whether it may be.
+    pub(crate) fn part_site(&mut self, part: &mut Part, step: SiteStep<'_>) -> Result<PartResult, ErrorCode> {
+        let is_first = !self.nodes[ROOT_ID].is_absent();
+        let stamp = part.stamp();
+        let refused = |_| ErrorCode::BadArguments;
+        let op = match step {
+            SiteStep::Begin { site, hub } => SiteOp::Begin { site, hub },
+            SiteStep::Reign { reign, hub, lost } => {
+                let lost = SiteSet::from_bits(lost);
+                self.check_reign(hub, lost).map_err(refused)?;
+                SiteOp::Reign { reign, hub, lost }
+            }
+            SiteStep::Return { site } => SiteOp::Return { site },
+            SiteStep::Level { level } => SiteOp::Level { level },
+            SiteStep::RootToken { holder } => {
+                if is_first {
+                    self.check_token(ROOT, holder).map_err(refused)?;
+                }
+                self.overlay.tokens.touch(stamp.zxid, ROOT, holder);
+                SiteOp::Token { path: ROOT, holder: self.said_holder(holder) }
+            }
+            SiteStep::Home { session, password, site } => {
+                let known = match is_first {
+                    true => Some(self.check_home(session, password, site)?),
+                    false => self.proposed_session(session),
+                };
+                self.goes_home(session, known, site, stamp);
+                SiteOp::Home { site, life: self.times_lost(site) }
+            }
+        };
+        op.encode(&mut part.ops);
+        Ok(PartResult::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Caller, Options, PartOp, Stamp, Updates};
+    use alloc::string::ToString;
+    use alloc::vec;
+    use stoa_wire::{AclList, Create, Reader, Request};
+
+    const STAMP: Stamp = Stamp { zxid: 9 << 11 | 1, time_ms: 7 };
+
+    fn create<'a>(path: &'a str, acl: &'a [u8]) -> Request<'a> {
+        let acl = AclList::decode(&mut Reader::new(acl)).unwrap();
+        Request::Create(Create { path, data: None, acl, flags: 0, ttl_ms: 0 })
+    }
+
+    fn open_acl() -> Vec<u8> {
+        let mut acl = Vec::new();
+        stoa_wire::Acl::encode_list(&mut acl, stoa_wire::OPEN_ACL.iter().copied());
+        acl
+    }
+
+    #[test]
+    fn a_create_at_a_cut_is_one_create() {
+        let acl = open_acl();
+        let request = create("/x", &acl);
+        let below = create("/x/y", &acl);
+        let (mut first, mut second) = (Tree::new(Options::default()), Tree::new_part(Options::default()));
+        let caller = Caller { session: 0, identities: &[] };
+        let prepare = |tree: &mut Tree, ops: &[PartOp<'_>]| {
+            let mut part: Part = tree.part_begin(STAMP, 0);
+            ops.iter().for_each(|op| drop(tree.part_op(&mut part, *op, &caller).unwrap()));
+            let mut batch = Vec::new();
+            tree.part_keep(part, &mut batch);
+            batch
+        };
+        let parents = prepare(&mut first, &[PartOp::Adopt(&request)]);
+        let znodes = prepare(
+            &mut second,
+            &[PartOp::CreateAt { request: &request, path: "/x" }, PartOp::Whole(&below)],
+        );
+        let update = |batch: &[u8]| Updates::new(batch).next().unwrap().unwrap().describe().to_string();
+        let of = |path: &str| u8::from(path.starts_with("/x"));
+        let places = Places { own: 0, partitions: 2, of: &of };
+        let (one, two) =
+            (Updates::new(&parents).next().unwrap().unwrap(), Updates::new(&znodes).next().unwrap().unwrap());
+        assert!(one.is_divided() && two.is_divided());
+        let mut out = vec![];
+        assert_eq!(whole_update(&[(0, one), (1, two)], &places, &mut out), Ok(true));
+        let text = update(&out);
+        assert!(text.contains("create \"/x\"") && text.contains("create \"/x/y\""), "{text}");
+        // It can be applied where there is one tree.
+        let whole = Updates::new(&out).next().unwrap().unwrap();
+        let mut tree = Tree::new(Options::default());
+        tree.apply(&whole, &mut ()).unwrap();
+        assert!(tree.get("/x/y").is_some());
+        assert_eq!(whole.concerns(&places), Ok(3));
+    }
+}
