@@ -105,9 +105,10 @@ fn a_server_with_znodes_of_its_own_does_not_lose_them_to_the_others() {
     world.found(2);
     // It has stood alone, and is made one of a site by its settings now.
     let alone = Config { site: None, ..config(2, 64 << 20, of_kind(PAPER)) };
-    let recovered = Recovered::new(Tree::new(Options::default()), &[20]);
+    let partitions = world.partitions(2);
+    let recovered = Server::empty(&Options::default(), 20, partitions);
     let now = world.now;
-    world.site(2).server = Shard::new(alone, recovered, [2; 32], now).unwrap();
+    world.site(2).server = Server::new(&alone, partitions, recovered, [2; 32], now);
     world.site(2).disk.clear();
     world.poll(2);
     while world.store(2) {}

@@ -48,7 +48,7 @@ impl World {
 
     /// Why the server of a site does not start with the release from before.
     fn start_with_old(&self, id: SiteId) -> Result<(), String> {
-        let mut restore = Restore::new(options(), &[id * 10], 1);
+        let mut restore = Restore::new(options(), &[id * 10], self.partitions(id));
         let site = &self.sites[usize::from(id) - 1];
         site.disk.iter().try_for_each(|(position, record)| restore.record(*position, record))?;
         restore.finish(id * 10).map(drop)

@@ -14,10 +14,12 @@ mod programs;
 mod random;
 mod read_tokens;
 mod reign;
+mod server;
 mod sessions;
 mod status;
 
 use bytes::Bytes;
+use server::{Server, WholeTree};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use stoa_core::{
@@ -58,7 +60,7 @@ impl Frame {
 
 struct Site {
     id: SiteId,
-    server: Shard,
+    server: Server,
     /// Handed to the log and not yet said to be durable.
     log: Vec<stoa_core::Append>,
     disk: Vec<(u64, Bytes)>,
@@ -89,6 +91,8 @@ struct World {
     is_automatic: bool,
     /// At which feature levels the servers of a site can work, if it is not this release.
     levels: BTreeMap<SiteId, Levels>,
+    /// How many partitions the sites have, where they are divided.
+    partitions: Vec<u8>,
 }
 
 type Client = (SiteId, ConnectionId);
@@ -135,17 +139,9 @@ impl Site {
         true
     }
 
-    fn take_snapshot(&mut self) {
-        while let Some(piece) = self.server.poll_snapshot() {
-            match piece {
-                SnapshotOutput::Begin { .. } => self.snapshot.clear(),
-                SnapshotOutput::Slice { bytes, .. } => {
-                    self.snapshot.push(bytes);
-                    self.server.snapshot_taken();
-                }
-                SnapshotOutput::End { number } => self.server.snapshot_finished(number, true),
-                SnapshotOutput::Abort { number } => self.server.snapshot_finished(number, false),
-            }
+    fn take_snapshot(&mut self, now: Now) {
+        if let Some(slices) = self.server.take_snapshot(now) {
+            self.snapshot = slices;
         }
     }
 }
@@ -174,6 +170,7 @@ impl World {
             policy,
             is_automatic,
             levels: BTreeMap::new(),
+            partitions: wanted_partitions(),
         };
         world.found(HUB);
         let list: String = (1..=count).map(|site| format!("site.{site}=a;b:1\n")).collect();
@@ -185,6 +182,11 @@ impl World {
         world
     }
 
+    /// How many partitions a site has.
+    fn partitions(&self, id: SiteId) -> u8 {
+        self.partitions.get(usize::from(id) - 1).copied().unwrap_or(1)
+    }
+
     fn config(&self, id: SiteId) -> Config {
         let of_site = SiteConfig { policy: self.policy, automatic_promotion: self.is_automatic };
         Config { site: Some(of_site), ..config(id, self.kept_bytes, self.policy) }
@@ -192,8 +194,9 @@ impl World {
 
     /// A server that has nothing.
     fn found(&mut self, id: SiteId) {
-        let recovered = Recovered::new(Tree::new(self.options(id)), &[id * 10]);
-        let server = Shard::new(self.config(id), recovered, [id; 32], self.now).unwrap();
+        let partitions = self.partitions(id);
+        let recovered = Server::empty(&self.options(id), id * 10, partitions);
+        let server = Server::new(&self.config(id), partitions, recovered, [id; 32], self.now);
         let (log, disk, snapshot, closed) = (Vec::new(), Vec::new(), Vec::new(), BTreeMap::new());
         let site = Site { id, server, log, disk, snapshot, closed };
         match self.sites.get_mut(usize::from(id) - 1) {
@@ -214,12 +217,12 @@ impl World {
         &mut self.sites[usize::from(id) - 1]
     }
 
-    fn site_at(&self, id: SiteId) -> &Shard {
+    fn site_at(&self, id: SiteId) -> &Server {
         &self.sites[usize::from(id) - 1].server
     }
 
-    fn tree(&self, id: SiteId) -> &Tree {
-        self.sites[usize::from(id) - 1].server.tree()
+    fn tree(&self, id: SiteId) -> WholeTree<'_> {
+        self.sites[usize::from(id) - 1].server.whole()
     }
 
     /// What is on its way between a leaf and the hub is lost, and both begin anew.
@@ -248,16 +251,24 @@ impl World {
     }
 
     fn poll(&mut self, id: SiteId) {
+        let now = self.now;
         let site = &mut self.sites[usize::from(id) - 1];
+        site.server.settle(now);
         while site.server.poll_peer().is_some() {}
         while let Some(output) = site.server.poll_output() {
             if let Output::Close(connection, reason) = output {
                 site.closed.insert(connection, reason);
             }
         }
-        while let Some(append) = site.server.poll_append() {
-            assert_eq!(append.timeline, timeline_of(1));
-            site.log.push(append);
+        loop {
+            while let Some(append) = site.server.poll_append() {
+                assert_eq!(append.timeline, timeline_of(site.server.partitions()));
+                site.log.push(append);
+            }
+            site.server.settle(now);
+            if site.server.append_bytes() == 0 {
+                break;
+            }
         }
         loop {
             while let Some((to, message)) = site.server.poll_site() {
@@ -267,7 +278,7 @@ impl World {
                 break;
             }
         }
-        site.take_snapshot();
+        site.take_snapshot(now);
         let torn = site.server.poll_torn_site();
         self.torn.extend(torn.map(|lacks| (id, lacks)));
         while let Some((to, position)) = self.site(id).server.poll_site_state() {
@@ -279,8 +290,9 @@ impl World {
     /// The hub's state comes to a site.
     fn give_state(&mut self, (hub, to): (SiteId, SiteId), slices: &[Vec<u8>], position: u64) {
         let now = self.now;
+        let partitions = self.site(hub).server.partitions();
         for (at, slice) in slices.iter().enumerate() {
-            self.site(to).server.site_state(u8::from(at == 0), slice, now);
+            self.site(to).server.site_state(if at == 0 { partitions } else { 0 }, slice, now);
         }
         self.site(to).server.site_state_ended(to, hub, position, now);
         self.poll(to);
@@ -377,14 +389,10 @@ impl World {
         self.starts += 1;
         let mut secret = [7; 32];
         secret[..2].copy_from_slice(&self.starts.to_le_bytes());
-        let mut restore = Restore::new(self.options(id), &[id * 10], 1);
-        for (position, record) in &self.site(id).disk {
-            restore.record(*position, record).unwrap();
-        }
-        let recovered = restore.finish(id * 10).unwrap().remove(0);
-        let config = self.config(id);
+        let (options, config, partitions) = (self.options(id), self.config(id), self.partitions(id));
+        let recovered = Server::restored(options, id * 10, partitions, &self.site(id).disk);
         let site = self.site(id);
-        site.server = Shard::new(config, recovered, secret, now).unwrap();
+        site.server = Server::new(&config, partitions, recovered, secret, now);
         site.log.clear();
         site.closed.clear();
         self.poll(id);
@@ -407,7 +415,7 @@ impl World {
         self.now.wall_ms += ms as i64;
         let now = self.now;
         for id in self.alive() {
-            self.site(id).server.tick(now);
+            self.site(id).server.tick_all(now);
             self.poll(id);
         }
     }
@@ -512,12 +520,27 @@ impl World {
                 self.tree(self.hub).streams()
             );
         }
-        let digests: BTreeSet<_> = alive().map(|site| site.server.tree().digest()).collect();
-        assert_eq!(digests.len(), 1);
+        if self.partitions.is_empty() {
+            let digests: BTreeSet<_> = alive().map(|site| site.server.tree().digest()).collect();
+            assert_eq!(digests.len(), 1);
+        }
+        let mut all = alive().map(|site| (site.id, site.server.whole().znodes()));
+        let (first, znodes) = all.next().unwrap();
+        for (other, others) in all {
+            for (path, seen) in znodes.iter().chain(&others) {
+                assert_eq!(znodes.get(path), others.get(path), "{path} at {first} and {other}: {seen}");
+            }
+        }
         for site in alive() {
             assert!(site.server.tree().streams().is_empty(), "something waits at site {}", site.id);
         }
     }
+}
+
+/// Stories can be told of divided sites, too: `SITES_PARTITIONS=2,3,1`.
+fn wanted_partitions() -> Vec<u8> {
+    let wanted = std::env::var("SITES_PARTITIONS").unwrap_or_default();
+    wanted.split(',').filter_map(|count| count.parse().ok()).collect()
 }
 
 /// Prints what one site says to another one.
