@@ -202,6 +202,10 @@ impl Replica {
     /// Why a contact server does not speak for the session whose client it has.
     fn speaks_no_more(&self, origin: Origin, asked: &Asked<'_>) -> Option<ErrorCode> {
         let Asked::Write { session, opening, .. } = asked else { return None };
+        if !self.has_sessions() {
+            // What the first partition has told of it was looked at before.
+            return None;
+        }
         let contact = Contact { server: origin.server, opening: *opening };
         self.applied.partition.check_contact(*session, contact).err()
     }
