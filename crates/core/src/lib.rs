@@ -78,7 +78,7 @@ pub use shard_message::ShardMessage;
 pub use site_news::{SiteNews, Tried, Try, UnderWay};
 pub use snapshot::SnapshotOutput;
 pub use stats::{OpStats, Stats, Watchers};
-pub use status::{OtherSite, Role, SiteCounts, SitesStatus, Status, TokenUse, Unshipped};
+pub use status::{OtherSite, Role, SiteCounts, SitesStatus, Status, TokenMark, TokenUse, Unshipped};
 pub use stoa_extension::Limits as CallLimits;
 pub use stoa_front::{
     Attached, AuditEvent, AuditOperation, AuditResult, Authentication, CloseReason, ConnectError, Connection,

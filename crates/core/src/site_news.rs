@@ -23,6 +23,20 @@ pub enum SiteNews {
         /// See above.
         is_missed: bool,
     },
+    /// To the others: what the operator says of sites, and whether there is a second one.
+    Durability {
+        /// What stands at [`crate::SITES_PATH`].
+        text: Bytes,
+        /// See above.
+        has_second: bool,
+    },
+    /// To the others: another site has the receiver's timeline up to there, or what it has made up to this zxid.
+    Shared {
+        /// The position.
+        position: u64,
+        /// The zxid.
+        zxid: i64,
+    },
     /// Carry out a request, or say what is missing.
     Try(Box<Try>),
     /// What became of it.

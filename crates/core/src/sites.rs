@@ -18,6 +18,7 @@
 use crate::backlog::BacklogWanted;
 use crate::lacks::Lacks;
 use crate::lease::Lease;
+use crate::second_site::Shared;
 use crate::site_news::SiteNews;
 use crate::site_policy::TokenPolicy;
 use crate::site_requests::SiteRequests;
@@ -677,6 +678,15 @@ pub(crate) struct Divided {
     pub(crate) told_lease: Option<(u64, bool)>,
     /// Where sessions are at home when all is applied that is being imported.
     pub(crate) homes: BTreeMap<i64, SiteId>,
+    /// At the hub's first partition: znodes that clients of others have used there.
+    pub(crate) used: VecDeque<BTreeSet<String>>,
+    /// At the first partition: how much of this site's log another site has, and where partitions stand with what it may
+    /// not have.
+    pub(crate) shared: Shared,
+    pub(crate) slices: VecDeque<(u64, Vec<(u8, u64)>)>,
+    /// At the first partition: what the others were told of what needs two sites. At another one, whether there are two.
+    pub(crate) told_durability: Option<(Bytes, bool)>,
+    pub(crate) has_second: bool,
     /// At the first partition: tokens that others were asked to give back.
     pub(crate) asked_back: BTreeSet<String>,
     /// What has come of the hub's state, before this partition's timeline says so.

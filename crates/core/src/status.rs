@@ -1,5 +1,6 @@
 //! Where a server stands among the others, for operators.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 use stoa_tree::{Claim, SiteId, SiteSet, SiteStanding};
 
@@ -142,6 +143,15 @@ pub struct TokenUse {
     pub last: Option<SiteId>,
 }
 
+/// Who holds the token of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenMark {
+    /// The site.
+    pub holder: SiteId,
+    /// The path whose mark says so, at or above it; `None` where none does, as of an ephemeral.
+    pub at: Option<String>,
+}
+
 /// What the leader of a site counts of requests and tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SiteCounts {
@@ -155,4 +165,15 @@ pub struct SiteCounts {
     pub recalls: u64,
     /// At the hub: requests that it has sent to the home of the ephemeral that they are about.
     pub visits: u64,
+}
+
+impl SiteCounts {
+    /// What another partition of this site has counted, too.
+    pub fn add(&mut self, other: Self) {
+        self.writes_local += other.writes_local;
+        self.writes_forwarded += other.writes_forwarded;
+        self.grants += other.grants;
+        self.recalls += other.recalls;
+        self.visits += other.visits;
+    }
 }

@@ -310,7 +310,10 @@ impl Replica {
         }
         if let Some(writer) = &writer {
             let err = self.end_body(writer.opcode, telling, &mut body);
-            self.hold_if_needed(writer.connection, update);
+            match telling.is_part {
+                true => self.hold_part_if_needed(writer.connection, update.zxid),
+                false => self.hold_if_needed(writer.connection, update),
+            }
             self.answer_writer(writer, err, &body);
         }
         if let Some(session) = end.session {
@@ -364,13 +367,17 @@ impl Replica {
             Some(update) => {
                 let record = Ran::of_part(part.record);
                 let muted = record.as_ref().map(|record| record.muted.as_slice()).unwrap_or_default();
-                let telling = Telling { reply: Some((0, part.reply)), muted, ..Telling::default() };
+                let telling =
+                    Telling { reply: Some((0, part.reply)), muted, is_part: true, ..Telling::default() };
                 self.apply_update(update, own, &telling);
                 if let Some(record) = &record {
                     self.tell(&record.told);
                 }
             }
-            None => self.answer_own(own, 0, part.reply),
+            None => {
+                own.into_iter().for_each(|id| self.hold_part_if_needed(id, i64::MAX));
+                self.answer_own(own, 0, part.reply);
+            }
         }
         if let Some(update) = part.update.filter(|_| self.is_of_sites()) {
             self.note_site_step(update.single());
@@ -501,11 +508,13 @@ pub(crate) struct Telling<'a> {
     pub(crate) results: usize,
     /// Those who watch are not told of these.
     pub(crate) muted: &'a [(EventKind, &'a str)],
+    /// It is of a part of an operation over several partitions.
+    pub(crate) is_part: bool,
 }
 
 impl Default for Telling<'_> {
     fn default() -> Self {
-        Self { reply: None, results: usize::MAX, muted: &[] }
+        Self { reply: None, results: usize::MAX, muted: &[], is_part: false }
     }
 }
 

@@ -21,15 +21,35 @@ impl Replica {
     /// What the operator says of durability may be something else. Every server reads it where it stands in the tree, so
     /// that it counts from the same position of the log on, and at once after a start.
     pub(super) fn durability_changed(&mut self) {
+        if !self.has_sessions() {
+            // The first partition says it.
+            return;
+        }
         let znode = self.applied.partition.tree().get(SITES_PATH);
         let durability = znode.and_then(|znode| znode.data()).map(Durability::parse).unwrap_or_default();
         self.second_site.set_durability(durability);
+        self.tell_durability();
     }
 
     /// An update is applied, and its writer is about to be answered: that waits until another site has it, if it needs two.
     pub(super) fn hold_if_needed(&mut self, id: ConnectionId, update: &Update<'_>) {
-        let place = (self.applied.applying, update.zxid);
-        if !self.needs_second_site(update) || self.second_site.is_shared(place) {
+        if self.needs_second_site(update) {
+            self.hold(id, update.zxid);
+        }
+    }
+
+    /// A part of an operation over several partitions is applied, whose client is about to be answered. What the others have
+    /// of it is not known here, so that the answer waits wherever something needs two sites.
+    pub(super) fn hold_part_if_needed(&mut self, id: ConnectionId, zxid: i64) {
+        let needs = !self.second_site.durability().is_empty() && self.has_second_site();
+        if needs && !self.sites.is_importing {
+            self.hold(id, zxid);
+        }
+    }
+
+    fn hold(&mut self, id: ConnectionId, zxid: i64) {
+        let place = (self.applied.applying, zxid);
+        if self.second_site.is_shared(place) {
             return;
         }
         self.clients.connections.hold(id, place);
@@ -51,7 +71,10 @@ impl Replica {
     }
 
     /// Whether there is another site that could have something.
-    fn has_second_site(&self) -> bool {
+    pub(super) fn has_second_site(&self) -> bool {
+        if !self.has_sessions() {
+            return self.sites.divided.has_second;
+        }
         let tree = self.applied.partition.tree();
         let (Some(own), hub) = (tree.own_site(), tree.hub()) else { return false };
         let mut others = tree.known_sites().chain(hub).filter(|site| *site != own);
@@ -61,7 +84,9 @@ impl Replica {
     /// At the leader: another site says how much it has of this site's log.
     pub(super) fn other_site_has(&mut self, site: SiteId, shared: Shared) {
         // What is not in this log yet cannot be there.
-        let position = shared.position.min(self.timeline.last());
+        let is_divided = self.applied.placement.is_divided();
+        let last = if is_divided { self.timeline.divided() } else { self.timeline.last() };
+        let position = shared.position.min(last);
         if self.applied.partition.tree().listens_to(site) {
             self.is_shared_up_to(Shared { position, ..shared });
         }
@@ -69,9 +94,26 @@ impl Replica {
 
     /// Another site has so much of this site's log, as is known now.
     pub(super) fn is_shared_up_to(&mut self, shared: Shared) {
-        if self.second_site.learns(shared) {
+        if self.applied.placement.is_divided() {
+            let known = &mut self.sites.divided.shared;
+            let before = *known;
+            known.position = before.position.max(shared.position);
+            known.zxid = before.zxid.max(shared.zxid);
+            if *known != before {
+                self.share_with_partitions(shared.position);
+                self.learns_of_share(Shared { position: 0, ..shared });
+                self.tell_shared();
+            }
+        } else if self.second_site.learns(shared) {
             self.let_held_go();
             self.tell_shared();
+        }
+    }
+
+    /// Another site has so much of this partition's timeline.
+    pub(super) fn learns_of_share(&mut self, shared: Shared) {
+        if self.second_site.learns(shared) {
+            self.let_held_go();
         }
     }
 
@@ -91,7 +133,8 @@ impl Replica {
     /// At the leader: tells the other servers of this site how much another site has. What is lost on the way, or came
     /// before a server has known that it needs it, comes once more with the next heartbeat.
     pub(super) fn tell_shared(&mut self) {
-        let shared = self.second_site.shared();
+        let is_divided = self.applied.placement.is_divided();
+        let shared = if is_divided { self.sites.divided.shared } else { self.second_site.shared() };
         let is_of_use = !self.second_site.durability().is_empty() && shared != Shared::default();
         if !is_of_use || self.timeline.lead() != Lead::Active {
             return;
@@ -107,6 +150,7 @@ impl Replica {
     /// Clients that have waited for too long are let go. Nobody waits where the operator has taken it back, or where
     /// there is no other site any more.
     pub(super) fn tend_held(&mut self) {
+        self.tell_durability();
         if self.second_site.oldest_us().is_none() {
             return;
         }

@@ -12,28 +12,37 @@
 use crate::coordination::Pending;
 use crate::coordination::plan::Plan;
 use crate::replica::Replica;
-use crate::replica::site_policy::{only_waits, request_of};
+use crate::replica::site_policy::{Needs, only_waits, request_of};
+use crate::replica::sites::SITES_PATH;
+use crate::second_site::Shared;
 use crate::shard_message::ShardMessage;
 use crate::site_news::{SiteNews, Tried, Try, UnderWay};
 use crate::site_requests::Forwarded;
 use crate::sites::SiteLinks;
 use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_front::ConnectionId;
 use stoa_group::Entry;
 use stoa_partition::{
-    Asked, Item, Items, Outcome, SiteItem, divide_import, made_in, note_at_partition, partition_of_number,
-    put_site_item, whole_entry,
+    Asked, Item, Items, Outcome, Ran, SiteItem, divide_import, made_in, note_at_partition,
+    partition_of_number, put_site_item, whole_entry,
 };
 use stoa_placement::FIRST;
-use stoa_timeline::Origin;
+use stoa_sites::Durability;
+use stoa_timeline::{Origin, Slices};
 use stoa_tree::{
     CarriedOut, Contact, LackedTokens, Places, SiteId, SiteSet, SiteStep, Ticket, TokenRefusal, Update,
-    Waiting,
+    Waiting, source_of_zxid,
 };
 use stoa_wire::Request;
+
+/// So many uses wait to be looked at; more say nothing new.
+const USED_MAX: usize = 1024;
+/// Of so many entries of the log it is known where partitions stand with them.
+const SLICES_MAX: usize = 1 << 16;
 
 /// Where a request of another site is carried out.
 enum Where {
@@ -235,7 +244,82 @@ impl Replica {
         }
         let tree = self.applied.partition.tree_mut();
         made_in(&whole.entry, &mut |_, zxid| tree.note_made(zxid));
+        if self.sites.policy.is_there() && self.timeline.leads() {
+            self.note_uses(&whole.entry);
+        }
         self.keep_for_sites(entry.position, &whole.entry, None);
+        self.note_slices(entry);
+    }
+
+    /// At the hub: what clients of other partitions have had changed here is told to the policy, which looks at it when
+    /// something may be prepared.
+    fn note_uses(&mut self, entry: &[u8]) {
+        let own = self.applied.partition.tree().own_site().unwrap_or_default();
+        for item in Items::new(entry).map_while(Result::ok) {
+            let update = match item.outcome {
+                Outcome::Update(update) => update,
+                Outcome::Ran(Ran { update: Some(update), .. }) => update,
+                _ => continue,
+            };
+            let source = source_of_zxid(update.zxid);
+            if source.site != own || source.partition == FIRST || item.origin.is_some() {
+                continue;
+            }
+            let mut used = BTreeSet::new();
+            update.for_each_needed(|path| {
+                used.insert(path.into());
+            });
+            if !used.is_empty() && self.sites.divided.used.len() < USED_MAX {
+                self.sites.divided.used.push_back(used);
+            }
+        }
+    }
+
+    // ---- what another site has of this one's log ----
+
+    /// Where partitions stand with an entry of the log, for as long as it is not known that another site has it.
+    fn note_slices(&mut self, entry: &Entry) {
+        if self.second_site.durability().is_empty() {
+            return self.sites.divided.slices.clear();
+        }
+        let mut at = Vec::new();
+        for (partition, position, _) in Slices::new(entry.payload.clone()).map_while(Result::ok) {
+            at.retain(|(of, _)| *of != partition);
+            at.push((partition, position));
+        }
+        self.sites.divided.slices.push_back((entry.position, at));
+        if self.sites.divided.slices.len() > SLICES_MAX {
+            self.sites.divided.slices.pop_front();
+        }
+    }
+
+    /// Another site has this log up to a position: each partition learns how far that is on its own timeline.
+    pub(super) fn share_with_partitions(&mut self, upto: u64) {
+        let mut known: BTreeMap<u8, u64> = BTreeMap::new();
+        while let Some((_, at)) = self.sites.divided.slices.pop_front_if(|(position, _)| *position <= upto) {
+            known.extend(at);
+        }
+        for (partition, position) in known {
+            self.tell_news(partition, SiteNews::Shared { position, zxid: 0 });
+        }
+    }
+
+    /// At the first partition: the others know what needs two sites, and whether there is another one.
+    pub(super) fn tell_durability(&mut self) {
+        let others = self.other_partitions();
+        if others.is_empty() || !self.is_of_sites() {
+            return;
+        }
+        let znode = self.applied.partition.tree().get(SITES_PATH);
+        let text = znode.and_then(|znode| znode.data().map(Bytes::copy_from_slice)).unwrap_or_default();
+        let told = (text, self.has_second_site());
+        if self.sites.divided.told_durability.as_ref() != Some(&told) {
+            for to in others {
+                let (text, has_second) = told.clone();
+                self.tell_news(to, SiteNews::Durability { text, has_second });
+            }
+            self.sites.divided.told_durability = Some(told);
+        }
     }
 
     /// Entries of the log as if there were one partition.
@@ -520,6 +604,11 @@ impl Replica {
                 self.sites.divided.lease = (until_us, is_missed);
                 self.take_pending();
             }
+            SiteNews::Durability { text, has_second } => {
+                self.second_site.set_durability(Durability::parse(&text));
+                self.sites.divided.has_second = has_second;
+            }
+            SiteNews::Shared { position, zxid } => self.learns_of_share(Shared { position, zxid }),
             SiteNews::Joined(share) => {
                 self.sites.divided.joined.push_back(share.map(|share| *share));
                 self.apply_committed();
@@ -533,6 +622,10 @@ impl Replica {
 
     /// Looks at what other partitions have said, as far as something may be prepared now.
     pub(super) fn take_news(&mut self) {
+        while let Some(used) = self.sites.divided.used.pop_front() {
+            let own = self.applied.partition.tree().own_site().unwrap_or_default();
+            self.accessed(&Needs { request: None, tokens: &used }, own, None);
+        }
         while self.prepares()
             && !self.is_busy()
             && let Some((from, news)) = self.sites.divided.news.pop_front()
@@ -559,7 +652,11 @@ impl Replica {
                 SiteNews::Return(path) => self.return_here(path),
                 SiteNews::NotReturned(path) => self.is_not_returned(&path),
                 SiteNews::GiveRead(path, to) => self.give_read_here(&path, to),
-                SiteNews::UnderWay(_) | SiteNews::Lease { .. } | SiteNews::Joined(_) => {}
+                SiteNews::UnderWay(_)
+                | SiteNews::Lease { .. }
+                | SiteNews::Durability { .. }
+                | SiteNews::Shared { .. }
+                | SiteNews::Joined(_) => {}
             }
         }
     }

@@ -1,8 +1,9 @@
 //! How this site stands among the others, for operators.
 
 use crate::replica::Replica;
-use crate::status::{OtherSite, SitesStatus, TokenUse};
+use crate::status::{OtherSite, SitesStatus, TokenMark, TokenUse};
 use alloc::collections::BTreeSet;
+use alloc::string::String;
 use alloc::vec::Vec;
 use stoa_partition::Asked;
 use stoa_timeline::Origin;
@@ -43,14 +44,27 @@ impl Replica {
     /// At the hub's leader: what it knows of the token of a path and its use; `None` elsewhere.
     #[must_use]
     pub fn token_use(&self, path: &str) -> Option<TokenUse> {
+        self.token_use_of(path, &self.token_mark(path)?)
+    }
+
+    /// Who holds the token of a path, and where that is said, at the partition where it lives.
+    #[must_use]
+    pub fn token_mark(&self, path: &str) -> Option<TokenMark> {
+        let tree = self.applied.partition.tree();
+        Some(TokenMark { holder: tree.holder(path)?, at: tree.marked_at(path).map(String::from) })
+    }
+
+    /// At the leader of the hub, with what the partition says where the path lives.
+    #[must_use]
+    pub fn token_use_of(&self, path: &str, mark: &TokenMark) -> Option<TokenUse> {
         let tree = self.applied.partition.tree();
         let is_at_hub = tree.own_site().is_some() && tree.own_site() == tree.hub();
         if !is_at_hub || !self.timeline.leads() || !self.sites.policy.is_there() {
             return None;
         }
-        let (holder, policy) = (tree.holder(path), &self.sites.policy);
-        let away = tree.marked_at(path).and_then(|at| policy.away(at));
-        let away = away.filter(|away| Some(away.at) == holder);
+        let policy = &self.sites.policy;
+        let away = mark.at.as_ref().and_then(|at| policy.away(at));
+        let away = away.filter(|away| away.at == mark.holder);
         let usage = policy.usage(path);
         let shares = usage.iter().flat_map(|usage| &usage.shares).map(|(site, percent)| (site.0, *percent));
         Some(TokenUse {

@@ -4,10 +4,12 @@ use crate::backlog::BacklogWanted;
 use crate::lacks::Lacks;
 use crate::replica::Replica;
 use crate::second_site::Shared;
+use crate::site_news::SiteNews;
 use crate::sites::{BATCH_BYTES, BatchWriter, InFlight, KEPT_LEAST_BYTES, Outgoing, SiteMessage};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_partition::{Items, Link, Now, SiteItem, export};
+use stoa_placement::FIRST;
 use stoa_timeline::{BadMessage, Lead};
 use stoa_tree::{SiteId, Source};
 
@@ -86,9 +88,16 @@ impl Replica {
             SiteMessage::Join => self.site_joins(from),
             SiteMessage::Missing { has } => {
                 let own = self.applied.partition.tree().own_site();
-                let own = own.map(Source::first_of);
-                let zxid = has.iter().find(|(maker, _)| Some(*maker) == own).map_or(0, |(_, zxid)| *zxid);
-                self.other_site_has(from, Shared { position: 0, zxid });
+                let of_own = |(maker, _): &&(Source, i64)| Some(maker.site) == own;
+                for (maker, zxid) in has.iter().filter(of_own) {
+                    match maker.partition {
+                        FIRST => self.other_site_has(from, Shared { position: 0, zxid: *zxid }),
+                        other if self.applied.partition.tree().listens_to(from) => {
+                            self.tell_news(other, SiteNews::Shared { position: 0, zxid: *zxid });
+                        }
+                        _ => {}
+                    }
+                }
                 self.begin_behind(from, &has);
                 self.site_has_come(from);
             }

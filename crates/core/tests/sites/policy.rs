@@ -24,7 +24,7 @@ fn rules(world: &mut World, text: &str) {
 }
 
 fn holders(world: &World, path: &str) -> Vec<SiteId> {
-    world.sites.iter().map(|site| site.server.tree().holder(path).unwrap()).collect()
+    world.sites.iter().map(|site| site.server.whole().holder(path).unwrap()).collect()
 }
 
 /// A client has something created, and written so often.

@@ -63,7 +63,7 @@ impl World {
     }
 
     fn data_at(&self, path: &str) -> Vec<String> {
-        let data = |site: &Site| site.server.tree().get(path).unwrap().data().unwrap_or_default().to_vec();
+        let data = |site: &Site| site.server.whole().get(path).unwrap().data().unwrap_or_default().to_vec();
         self.sites.iter().map(|site| String::from_utf8(data(site)).unwrap()).collect()
     }
 }

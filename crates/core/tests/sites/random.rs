@@ -255,7 +255,7 @@ impl Run {
     /// Something was acknowledged that has to be at two sites. One of them may have been lost since it said that it has it,
     /// and what it had may be gone.
     fn is_safe(&mut self, path: String, (steps, losses): (usize, usize)) {
-        let all = self.world.sites.iter().filter(|site| site.server.tree().get(&path).is_some()).count();
+        let all = self.world.sites.iter().filter(|site| site.server.whole().get(&path).is_some()).count();
         let was_alone = self.safe.alone_at >= steps;
         let may_be_gone = self.safe.losses > losses && self.safe.has_come_back;
         assert!(all > 1 || was_alone || may_be_gone, "{path} is acknowledged, and at {all} sites");
@@ -703,7 +703,8 @@ impl Run {
             let is_frozen = tree.streams().claim().is_some() && tree.hub() == Some(site.id);
             !self.world.dead.contains(&site.id) && site.server.has_joined() && !is_frozen
         };
-        let holds = |site: &&Site| is_there(site) && site.server.tree().holder_to_be(path) == Some(site.id);
+        let holds =
+            |site: &&Site| is_there(site) && site.server.whole().at(path).holder_to_be(path) == Some(site.id);
         let holders: Vec<_> = self.world.sites.iter().filter(holds).map(|site| site.id).collect();
         let seen = |site: &Site| {
             let tree = site.server.tree();
@@ -719,7 +720,7 @@ impl Run {
             )
         };
         // Who has a read token, and is not about to return it, reads what is newest; so nobody writes.
-        let reads = |site: &&Site| is_there(site) && site.server.tree().may_read_newest(path);
+        let reads = |site: &&Site| is_there(site) && site.server.whole().at(path).may_read_newest(path);
         let readers: Vec<_> = self.world.sites.iter().filter(reads).map(|site| site.id).collect();
         let writer = holders.first().filter(|site| self.world.tree(**site).may_write(path));
         assert!(

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
-use stoa_core::{Config, Now, Recovered, Restore, Shard, SiteId, SnapshotOutput};
+use stoa_core::{Config, Now, Recovered, Restore, Shard, SiteId, SitesStatus, SnapshotOutput, TokenUse};
 use stoa_tree::{Options, Tree, Znode};
 
 pub(crate) struct Server {
@@ -39,7 +39,7 @@ impl Deref for WholeTree<'_> {
 }
 
 impl<'a> WholeTree<'a> {
-    fn at(&self, path: &str) -> &'a Tree {
+    pub(crate) fn at(&self, path: &str) -> &'a Tree {
         let at = self.0.shards[0].placement().of(path);
         self.0.shards[usize::from(at)].tree()
     }
@@ -100,6 +100,20 @@ impl Server {
             return vec![Recovered::new(Tree::new(options.clone()), &[id])];
         }
         Restore::new(options.clone(), &[id], partitions).finish(id).unwrap()
+    }
+
+    /// What all partitions have counted together.
+    pub(crate) fn site_status(&self) -> Option<SitesStatus> {
+        let mut status = self.shards[0].site_status()?;
+        for other in &self.shards[1..] {
+            status.counts.add(other.site_status().map(|other| other.counts).unwrap_or_default());
+        }
+        Some(status)
+    }
+
+    pub(crate) fn token_use(&self, path: &str) -> Option<TokenUse> {
+        let at = self.shards[0].placement().of(path);
+        self.shards[0].token_use_of(path, &self.shards[usize::from(at)].token_mark(path)?)
     }
 
     pub(crate) fn partitions(&self) -> u8 {
