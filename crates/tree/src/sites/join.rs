@@ -53,9 +53,7 @@ impl Joining {
             whole.sessions.change(id, |session| session.visited = 0);
         }
         whole.sites.owned_away = Default::default();
-        for (partition, mut other) in (1..).zip(trees) {
-            let source = Source { site: whole.sites.own, partition };
-            whole.sites.seen.insert(source, other.zxids.last_prepared);
+        for mut other in trees {
             whole.zxids.last = whole.zxids.last.max(other.zxids.last);
             whole.sites.read_tokens.append(&mut other.sites.read_tokens);
             for path in other.tops_here() {
@@ -108,7 +106,9 @@ impl Tree {
             return Err(LoadError::Malformed("it is not the state of the hub"));
         }
         joined.sites.own = site;
-        joined.sites.seen.insert(Source::first_of(hub), joined.zxids.last_prepared);
+        let last = joined.zxids.last_prepared;
+        joined.sites.seen.entry(Source::first_of(hub)).or_insert(last);
+        joined.sites.seen.remove(&Source::first_of(site));
         // What it has done before is nobody else's.
         joined.sites.floors = joined.sites.seen.clone();
         joined.sites.streams = Streams::default();

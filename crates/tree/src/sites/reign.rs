@@ -89,15 +89,17 @@ impl Tree {
     /// Of each source, the last of its updates that is here.
     pub fn seen(&self) -> impl Iterator<Item = (Source, i64)> {
         let own = Source::first_of(self.sites.own);
-        let last = Some((own, self.zxids.last_prepared)).filter(|_| self.sites.are_there());
+        // Where there are several partitions the last update of this one may be one that another has made with it.
+        let last = self.sites.seen.get(&own).copied().unwrap_or(self.zxids.last_prepared);
+        let last = Some((own, last)).filter(|_| self.sites.are_there());
         let others = self.sites.seen.iter().filter(move |(source, _)| **source != own);
         others.map(|(source, zxid)| (*source, *zxid)).chain(last)
     }
 
-    /// At the first partition: another one of this site has made an update with this zxid.
+    /// At the first of several partitions: one of them has made an update with this zxid.
     pub fn note_made(&mut self, zxid: i64) {
         let source = source_of_zxid(zxid);
-        if source.site == self.sites.own && source != Source::first_of(self.sites.own) {
+        if source.site == self.sites.own {
             let last = self.sites.seen.entry(source).or_default();
             *last = zxid.max(*last);
         }

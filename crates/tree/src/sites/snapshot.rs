@@ -119,9 +119,11 @@ impl Tree {
             block.extend_from_slice(&[tag::KEPT, site]);
             block.extend_from_slice(&zxid.to_le_bytes());
         }
-        // Of this site itself what it has done last stands elsewhere.
+        // What the only partition of this site has done last stands elsewhere.
         let own = Source::first_of(sites.own);
-        for (source, zxid) in sites.seen.iter().filter(|(source, _)| **source != own).chain([(&own, &0)]) {
+        let of_own = sites.seen.get(&own).unwrap_or(&0);
+        let others = sites.seen.iter().filter(|(source, _)| **source != own);
+        for (source, zxid) in others.chain([(&own, of_own)]) {
             let block = walk.block();
             match source.partition {
                 0 => block.extend_from_slice(&[tag::SEEN, source.site]),
@@ -267,7 +269,7 @@ impl Loader {
     fn read_seen(&mut self, partition: u8, reader: &mut RecordReader<'_>) -> Result<()> {
         let (site, last, floor) = (site(reader)?, zxid(reader)?, zxid(reader)?);
         let source = Source { site, partition };
-        if source != Source::first_of(self.tree.sites.own) {
+        if source != Source::first_of(self.tree.sites.own) || last != 0 {
             self.tree.sites.seen.insert(source, last);
         }
         if floor != 0 {
