@@ -75,7 +75,7 @@ pub use replica::{ReignRefusal, Replica, SITES_PATH};
 pub use session::{LiveSession, Scope};
 pub use shard::Shard;
 pub use shard_message::ShardMessage;
-pub use site_news::{SiteNews, Tried, Try, UnderWay};
+pub use site_news::{SiteNews, TicketOutcome, TicketReply, Tried, Try, UnderWay};
 pub use snapshot::SnapshotOutput;
 pub use stats::{OpStats, Stats, Watchers};
 pub use status::{OtherSite, Role, SiteCounts, SitesStatus, Status, TokenMark, TokenUse, Unshipped};

@@ -7,8 +7,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_timeline::Origin;
-use stoa_tree::{LackedTokens, SiteId, SiteSet, Tree};
-use stoa_wire::Timestamp;
+use stoa_tree::{LackedTokens, Refusal, SiteId, SiteSet, Tree};
+use stoa_wire::{ErrorCode, Timestamp};
 
 /// From the first partition to another one, or back.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub enum SiteNews {
         /// The zxid.
         zxid: i64,
     },
+    /// To the others: what became of a request of a client of the receiver, of which its own timeline says nothing.
+    Outcome(Box<TicketOutcome>),
     /// Carry out a request, or say what is missing.
     Try(Box<Try>),
     /// What became of it.
@@ -76,6 +78,32 @@ pub struct UnderWay {
     pub session: i64,
     /// Whether it is to be carried out at this site, later.
     pub here: bool,
+}
+
+/// What became of a request of a client of a partition.
+#[derive(Debug, Clone)]
+pub struct TicketOutcome {
+    /// Its number.
+    pub number: u64,
+    /// It is told when all of that is applied, and rests on it.
+    pub seen: Timestamp,
+    /// The partitions that have a part of it: a bit for each.
+    pub parts: u64,
+    /// What its client is told.
+    pub reply: TicketReply,
+}
+
+/// What the client of a request is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TicketReply {
+    /// It is done: the body of the reply.
+    Done(Bytes),
+    /// It is refused.
+    Refused(Refusal),
+    /// It is refused, and this is why, in words.
+    Failed(ErrorCode, String),
+    /// No program carries out this read: its contact server answers it.
+    Untaken,
 }
 
 /// A request of a site for a partition.

@@ -19,7 +19,7 @@ use crate::backlog::BacklogWanted;
 use crate::lacks::Lacks;
 use crate::lease::Lease;
 use crate::second_site::Shared;
-use crate::site_news::SiteNews;
+use crate::site_news::{SiteNews, TicketOutcome};
 use crate::site_policy::TokenPolicy;
 use crate::site_requests::SiteRequests;
 use crate::status::{SiteCounts, Unshipped};
@@ -689,6 +689,8 @@ pub(crate) struct Divided {
     pub(crate) has_second: bool,
     /// At the first partition: tokens that others were asked to give back.
     pub(crate) asked_back: BTreeSet<String>,
+    /// What became of requests of clients here, of which this partition's timeline says nothing.
+    pub(crate) outcomes: VecDeque<TicketOutcome>,
     /// What has come of the hub's state, before this partition's timeline says so.
     pub(crate) joined: VecDeque<Option<Tree>>,
 }

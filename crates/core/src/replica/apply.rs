@@ -107,6 +107,9 @@ impl Replica {
             // Steps are the entry's own, and what else there is of sites is noted below.
             Outcome::Step(_) | Outcome::Site(_) => {}
         }
+        if own.is_none() {
+            self.tell_asker(item);
+        }
         self.note_joining(item);
         self.note_site_item(item, own);
         self.note_standing(item);
@@ -222,6 +225,7 @@ impl Replica {
         if self.clients.waiters.is_empty() && self.clients.waiters.capacity() > WAITERS_KEPT {
             self.clients.waiters = VecDeque::new();
         }
+        self.take_ticket_outcomes();
         self.tend_sites();
         self.let_local_return();
         self.release_barriers();
@@ -311,6 +315,8 @@ impl Replica {
         if let Some(writer) = &writer {
             let err = self.end_body(writer.opcode, telling, &mut body);
             match telling.is_part {
+                // The end of a session waits for nothing.
+                true if writer.opcode == Opcode::CloseSession => {}
                 true => self.hold_part_if_needed(writer.connection, update.zxid),
                 false => self.hold_if_needed(writer.connection, update),
             }

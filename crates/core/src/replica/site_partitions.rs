@@ -16,7 +16,7 @@ use crate::replica::site_policy::{Needs, only_waits, request_of};
 use crate::replica::sites::SITES_PATH;
 use crate::second_site::Shared;
 use crate::shard_message::ShardMessage;
-use crate::site_news::{SiteNews, Tried, Try, UnderWay};
+use crate::site_news::{SiteNews, TicketOutcome, TicketReply, Tried, Try, UnderWay};
 use crate::site_requests::Forwarded;
 use crate::sites::SiteLinks;
 use alloc::boxed::Box;
@@ -24,11 +24,11 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_front::ConnectionId;
+use stoa_front::{CloseReason, ConnectionId};
 use stoa_group::Entry;
 use stoa_partition::{
     Asked, Item, Items, Outcome, Ran, SiteItem, divide_import, made_in, note_at_partition,
-    partition_of_number, put_site_item, whole_entry,
+    partition_of_number, put_site_item, ticket_of, whole_entry,
 };
 use stoa_placement::FIRST;
 use stoa_sites::Durability;
@@ -249,6 +249,10 @@ impl Replica {
         }
         self.keep_for_sites(entry.position, &whole.entry, None);
         self.note_slices(entry);
+        let told = self.sites.divided.told_durability.as_ref().map(|(_, has_second)| *has_second);
+        if told != Some(self.has_second_site()) {
+            self.tell_durability();
+        }
     }
 
     /// At the hub: what clients of other partitions have had changed here is told to the policy, which looks at it when
@@ -367,6 +371,64 @@ impl Replica {
             broker.wake(path);
             policy.arrives(path);
         });
+    }
+
+    /// At the first partition: what became of a request that a client of another one has asked, if that is not told there
+    /// itself: it was carried out over several partitions, or refused.
+    pub(super) fn tell_asker(&mut self, item: &Item<'_>) {
+        let partitions = self.applied.placement.partitions();
+        let Some(ticket) = ticket_of(item.origin).filter(|_| partitions > 1 && self.has_sessions()) else {
+            return;
+        };
+        let asker = partition_of_number(ticket.number, partitions);
+        let is_own = self.applied.partition.tree().own_site() == Some(ticket.site);
+        // What comes from another site it is given itself.
+        if !is_own || asker == FIRST || self.sites.is_importing {
+            return;
+        }
+        let mut parts = 0;
+        let reply = match item.outcome {
+            Outcome::Part(part) => {
+                parts = part.places().fold(0, |parts, place| parts | 1 << place.partition);
+                TicketReply::Done(Bytes::copy_from_slice(part.reply))
+            }
+            Outcome::Refused(refusal) => TicketReply::Refused(refusal),
+            Outcome::Failed(code, text) => TicketReply::Failed(code, text.into()),
+            Outcome::Untaken => TicketReply::Untaken,
+            _ => return,
+        };
+        let seen = self.applied.stamp.clone();
+        let outcome = TicketOutcome { number: ticket.number, seen, parts, reply };
+        self.tell_news(asker, SiteNews::Outcome(Box::new(outcome)));
+    }
+
+    /// Tells clients what became of their requests, as far as everything is applied here that this rests on.
+    pub(super) fn take_ticket_outcomes(&mut self) {
+        let own = self.config.partition;
+        while let Some(TicketOutcome { number, seen, parts, reply }) =
+            self.sites.divided.outcomes.pop_front_if(|next| self.applied.stamp.at(own) >= next.seen.at(own))
+        {
+            self.sites.requests.ends(number);
+            let Some(Forwarded { connection, asked, .. }) = self.sites.requests.forwarded.remove(&number)
+            else {
+                continue;
+            };
+            self.applied.stamp.merge(&seen);
+            if self.sites.requests.has_earlier(number, connection) {
+                self.close(connection, CloseReason::LeaderChanged);
+                continue;
+            }
+            match reply {
+                TicketReply::Done(body) => {
+                    self.answer_when_whole(Some(connection), parts);
+                    self.hold_part_if_needed(connection, i64::MAX);
+                    self.answer_own(Some(connection), 0, &body);
+                }
+                TicketReply::Refused(refusal) => self.refused(refusal, Some(connection)),
+                TicketReply::Failed(code, text) => self.failed(code, &text, Some(connection)),
+                TicketReply::Untaken => self.read_untaken(connection, &asked),
+            }
+        }
     }
 
     /// Whether a request has been given its number by this partition.
@@ -609,6 +671,10 @@ impl Replica {
                 self.sites.divided.has_second = has_second;
             }
             SiteNews::Shared { position, zxid } => self.learns_of_share(Shared { position, zxid }),
+            SiteNews::Outcome(outcome) => {
+                self.sites.divided.outcomes.push_back(*outcome);
+                self.take_ticket_outcomes();
+            }
             SiteNews::Joined(share) => {
                 self.sites.divided.joined.push_back(share.map(|share| *share));
                 self.apply_committed();
@@ -656,6 +722,7 @@ impl Replica {
                 | SiteNews::Lease { .. }
                 | SiteNews::Durability { .. }
                 | SiteNews::Shared { .. }
+                | SiteNews::Outcome(_)
                 | SiteNews::Joined(_) => {}
             }
         }

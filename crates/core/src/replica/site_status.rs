@@ -21,7 +21,12 @@ impl Replica {
         sites.extend([hub]);
         sites.remove(&own);
         let of_here = streams.all_waiting().filter(|waiting| waiting.ticket.site == own);
-        let (applied, _) = self.timeline.applied_at();
+        let is_divided = self.applied.placement.is_divided() && self.timeline.has_log();
+        // Sites name positions of the log.
+        let (applied, committed) = match self.timeline.status() {
+            Some(log) if is_divided => (self.timeline.divided(), log.committed),
+            _ => (self.timeline.applied_at().0, self.timeline.committed()),
+        };
         Some(SitesStatus {
             own,
             hub,
@@ -30,7 +35,7 @@ impl Replica {
             waits_for: tree.waits_for(),
             standing: streams.standing(),
             leads: self.timeline.leads(),
-            committed: self.timeline.committed(),
+            committed,
             applied,
             waiting: of_here.count() as u64,
             held: self.held_answers(),

@@ -543,6 +543,12 @@ fn wanted_partitions() -> Vec<u8> {
     wanted.split(',').filter_map(|count| count.parse().ok()).collect()
 }
 
+/// Whether stories are told of divided sites. There a client's next request to another partition waits for the answers
+/// before it, and partitions hear a moment later what the operator says.
+fn is_divided() -> bool {
+    !wanted_partitions().is_empty()
+}
+
 /// Prints what one site says to another one.
 fn tell(from: SiteId, to: SiteId, message: &Bytes) {
     eprintln!(

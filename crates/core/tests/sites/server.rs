@@ -52,6 +52,10 @@ impl<'a> WholeTree<'a> {
         self.at(path).get(path)
     }
 
+    pub(crate) fn last_zxid(&self) -> i64 {
+        self.0.shards.iter().map(|shard| shard.tree().last_zxid()).max().unwrap()
+    }
+
     pub(crate) fn readers(&self, path: &str) -> Vec<SiteId> {
         self.at(path).readers(path).collect()
     }
@@ -106,7 +110,9 @@ impl Server {
     pub(crate) fn site_status(&self) -> Option<SitesStatus> {
         let mut status = self.shards[0].site_status()?;
         for other in &self.shards[1..] {
-            status.counts.add(other.site_status().map(|other| other.counts).unwrap_or_default());
+            let other = other.site_status()?;
+            status.counts.add(other.counts);
+            status.held += other.held;
         }
         Some(status)
     }
