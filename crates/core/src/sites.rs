@@ -20,7 +20,7 @@ use crate::lacks::Lacks;
 use crate::lease::Lease;
 use crate::second_site::Shared;
 use crate::site_news::{SiteNews, TicketOutcome};
-use crate::site_policy::TokenPolicy;
+use crate::site_policy::{TicketPlan, TokenPolicy};
 use crate::site_requests::SiteRequests;
 use crate::status::{SiteCounts, Unshipped};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -679,7 +679,7 @@ pub(crate) struct Divided {
     /// Where sessions are at home when all is applied that is being imported.
     pub(crate) homes: BTreeMap<i64, SiteId>,
     /// At the hub's first partition: znodes that clients of others have used there.
-    pub(crate) used: VecDeque<BTreeSet<String>>,
+    pub(crate) used: VecDeque<(BTreeSet<String>, SiteId, TicketPlan)>,
     /// At the first partition: how much of this site's log another site has, and where partitions stand with what it may
     /// not have.
     pub(crate) shared: Shared,

@@ -248,6 +248,7 @@ impl Replica {
         self.applied.partition.depends_on(&rests_on);
         let reply = active.plan.reply(&active.results);
         self.is_kept(&active.asked);
+        self.operation_is_kept(active.origin, &active.asked);
         let behind = active.plan.behind(own);
         self.keep_own(active.origin, &active.asked, (places, holds), (&reply, &behind));
     }

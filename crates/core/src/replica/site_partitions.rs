@@ -17,6 +17,7 @@ use crate::replica::sites::SITES_PATH;
 use crate::second_site::Shared;
 use crate::shard_message::ShardMessage;
 use crate::site_news::{SiteNews, TicketOutcome, TicketReply, Tried, Try, UnderWay};
+use crate::site_policy::TicketPlan;
 use crate::site_requests::Forwarded;
 use crate::sites::SiteLinks;
 use alloc::boxed::Box;
@@ -274,7 +275,7 @@ impl Replica {
                 used.insert(path.into());
             });
             if !used.is_empty() && self.sites.divided.used.len() < USED_MAX {
-                self.sites.divided.used.push_back(used);
+                self.sites.divided.used.push_back((used, own, TicketPlan::default()));
             }
         }
     }
@@ -516,6 +517,21 @@ impl Replica {
                 || requests.under_way(session).chain(requests.leaving(session)).any(|here| here))
     }
 
+    /// An operation that a site has asked for is proposed, or another one.
+    pub(super) fn operation_is_kept(&mut self, origin: Option<Origin>, asked: &[u8]) {
+        let Some(origin) = origin.filter(|origin| origin.site != 0) else { return };
+        let ticket = Ticket { site: origin.site, number: origin.request };
+        self.sites.broker.carries_out(ticket);
+        let Ok(decoded) = Asked::decode(asked) else { return };
+        let Some(request) = request_of(&decoded).filter(|_| self.sites.policy.is_there()) else { return };
+        let mut used = BTreeSet::new();
+        self.applied.partition.tree().tokens_of(&request, &mut |path| {
+            used.insert(path.into());
+        });
+        let plan = self.sites.policy.take_plan(ticket).unwrap_or_default();
+        self.sites.divided.used.push_back((used, ticket.site, plan));
+    }
+
     /// Where the session is at home that asks; 0 where there are no sites.
     pub(super) fn home_of_asker(&self, origin: Option<Origin>, session: i64) -> SiteId {
         let tree = self.applied.partition.tree();
@@ -688,9 +704,8 @@ impl Replica {
 
     /// Looks at what other partitions have said, as far as something may be prepared now.
     pub(super) fn take_news(&mut self) {
-        while let Some(used) = self.sites.divided.used.pop_front() {
-            let own = self.applied.partition.tree().own_site().unwrap_or_default();
-            self.accessed(&Needs { request: None, tokens: &used }, own, None);
+        while let Some((used, by, plan)) = self.sites.divided.used.pop_front() {
+            self.accessed(&Needs { request: None, tokens: &used }, by, plan);
         }
         while self.prepares()
             && !self.is_busy()

@@ -75,7 +75,11 @@ impl Replica {
             if !self.sites.policy.is_there() {
                 return;
             }
-            self.accessed(&Needs { request: Some(request), tokens: &BTreeSet::new() }, own, None);
+            self.accessed(
+                &Needs { request: Some(request), tokens: &BTreeSet::new() },
+                own,
+                TicketPlan::default(),
+            );
         }
     }
 
@@ -95,16 +99,15 @@ impl Replica {
         {
             let is_call = self.applied.partition.is_taken(*session, &request);
             let request = Some(&request).filter(|_| !is_call);
-            self.accessed(&Needs { request, tokens: of_programs }, own, None);
+            self.accessed(&Needs { request, tokens: of_programs }, own, TicketPlan::default());
         }
     }
 
     /// At the hub: what a site has asked for is carried out here. Its tokens go where they are to be.
-    pub(super) fn accessed(&mut self, needs: &Needs<'_>, by: SiteId, ticket: Option<Ticket>) {
+    pub(super) fn accessed(&mut self, needs: &Needs<'_>, by: SiteId, plan: TicketPlan) {
         if !self.sites.policy.is_there() {
             return;
         }
-        let plan = ticket.and_then(|ticket| self.sites.policy.take_plan(ticket)).unwrap_or_default();
         let tree = self.applied.partition.tree();
         if self.sites.policy.has_reads() {
             needs.for_each(tree, &mut |path| self.sites.policy.is_written(path, false));

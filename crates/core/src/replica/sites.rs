@@ -702,7 +702,8 @@ impl Replica {
             self.was_read(&read, ticket.site, false);
         } else {
             let request = Some(&request).filter(|_| !is_call);
-            self.accessed(&Needs { request, tokens: of_programs }, ticket.site, Some(ticket));
+            let plan = self.sites.policy.take_plan(ticket).unwrap_or_default();
+            self.accessed(&Needs { request, tokens: of_programs }, ticket.site, plan);
         }
     }
 

@@ -194,6 +194,7 @@ fn the_hub_knows_a_site_before_that_serves_anybody() {
     world.cut.clear();
     world.connect_sites(2);
     world.settle();
+    world.pass_if_divided();
     let bytes = world.take_bytes(client);
     let (payload, _) = next_frame(&bytes, 1000).unwrap().unwrap();
     assert_eq!(ConnectResponse::decode(payload).unwrap().session_id, session);
