@@ -380,6 +380,7 @@ impl Replica {
         self.learn_of_sessions();
         self.sessions.liveness.leads(self.now);
         self.begin_to_lead_site();
+        self.tend_sites();
         self.leader.reap_at_us = self.now.mono_us + u64::from(self.config.reaping.interval_ms) * 1000;
     }
 
@@ -432,6 +433,7 @@ impl Replica {
             self.try_to_quiesce();
         }
         self.pump();
+        self.tend_sites();
     }
 
     /// Hands the lead to the server that has the most, if this one leads; rather to one that is to stay.
