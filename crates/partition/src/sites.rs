@@ -655,6 +655,13 @@ const LOST_ZXIDS: i64 = 1 << 37;
 /// its hub is given up. There are enough for four million reigns.
 const REIGN_ZXIDS: i64 = 8 * LOST_ZXIDS;
 
+/// A zxid above which that of a reign has to be which begins, or goes on, without some sites, where one has been seen.
+#[must_use]
+pub fn zxid_beyond_lost(seen: i64, reign: u64) -> i64 {
+    let of_reigns = i64::try_from(reign).map_or(0, |reigns| reigns.saturating_mul(REIGN_ZXIDS));
+    seen.max(of_reigns.min(ZXID_MAX / 2)) + LOST_ZXIDS
+}
+
 impl Partition {
     /// This is a site from now on, see [`stoa_tree::Tree::prepare_site`].
     ///
@@ -700,8 +707,7 @@ impl Partition {
         now: Now,
     ) -> Result<(), TokenRefusal> {
         if !lost.is_empty() {
-            let of_reigns = i64::try_from(reign.0).map_or(0, |reigns| reigns.saturating_mul(REIGN_ZXIDS));
-            self.proposed_zxid = self.zxid_seen().max(of_reigns.min(ZXID_MAX / 2)) + LOST_ZXIDS;
+            self.proposed_zxid = zxid_beyond_lost(self.zxid_seen(), reign.0);
         }
         self.site_update(now, |tree, stamp, entry| tree.prepare_reign(reign, lost, stamp, entry))
     }

@@ -19,10 +19,10 @@ use crate::shard_message::ShardMessage;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_partition::Asked;
+use stoa_partition::{Asked, zxid_beyond_lost};
 use stoa_placement::FIRST;
 use stoa_timeline::Origin;
-use stoa_tree::{LackedTokens, Refusal};
+use stoa_tree::{LackedTokens, Refusal, SiteStep};
 use stoa_wire::{ErrorCode, Timestamp};
 
 /// Whether the site itself has asked for it, or another one.
@@ -146,7 +146,10 @@ impl Replica {
         }
         // Its client may have come from a partition that has no share in it.
         let standing = active.standing.iter().map(|standing| standing.zxid);
-        let before = standing.fold(active.seen.zxid(), i64::max);
+        let mut before = standing.fold(active.seen.zxid(), i64::max);
+        if let Ok(Asked::SiteStep(SiteStep::Reign { reign, lost: 1.., .. })) = Asked::decode(&active.asked) {
+            before = zxid_beyond_lost(before, reign);
+        }
         active.zxid = self.applied.partition.zxid_after(before);
         self.next_step();
     }
