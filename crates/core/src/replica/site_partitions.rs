@@ -455,7 +455,6 @@ impl Replica {
             self.abort_snapshot();
             self.applied.partition.tree_mut().join_with(share);
             self.sites.requests.forget_under_way();
-            self.applied.snapshots.begin();
             self.load_programs();
             self.durability_changed();
         }

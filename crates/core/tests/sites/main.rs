@@ -521,9 +521,10 @@ impl World {
             let tree = site.server.tree();
             assert!(
                 site.server.has_joined(),
-                "{} has not joined {}: {:?} {:?}",
+                "{} has not joined {} ({}): {:?} {:?}",
                 site.id,
                 self.hub,
+                self.site_at(self.hub).snapshots(),
                 tree.streams(),
                 self.tree(self.hub).streams()
             );

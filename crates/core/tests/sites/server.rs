@@ -122,6 +122,12 @@ impl Server {
         self.shards[0].token_use_of(path, &self.shards[usize::from(at)].token_mark(path)?)
     }
 
+    /// Which partitions are taking a snapshot, for people.
+    pub(crate) fn snapshots(&self) -> String {
+        let of = |shard: &Shard| (shard.is_snapshotting(), shard.snapshot_counts());
+        format!("{:?} {:?}", self.shards.iter().map(of).collect::<Vec<_>>(), self.writing)
+    }
+
     pub(crate) fn partitions(&self) -> u8 {
         self.shards.len() as u8
     }

@@ -235,6 +235,12 @@ impl Tree {
         Ok(sessions)
     }
 
+    /// Takes out the subtree at a path, without the quotas on it.
+    pub(crate) fn forget_subtree(&mut self, path: &str) -> Result<(), Reason> {
+        let (.., digest) = self.content_of(path, false)?;
+        self.apply_give(path, digest)
+    }
+
     fn content_of(&self, path: &str, with_quotas: bool) -> Result<(Vec<u8>, Vec<i64>, u64), Reason> {
         let has_quotas = with_quotas && self.lookup(&quotas_of(path)).is_some();
         let mut writer = Writer::new(has_quotas);

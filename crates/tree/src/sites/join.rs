@@ -8,11 +8,12 @@
 //! those of its partitions, and is put together here; then it is divided as this site is.
 
 use crate::digest;
+use crate::encoding::Reason;
 use crate::load::Loader;
 use crate::node::ROOT_ID;
 use crate::records::LoadError;
 use crate::reserved::{CONFIG_PATH, PROGRAMS, ROOT};
-use crate::sites::share::{Places, is_copied};
+use crate::sites::share::{OwnedAway, Places, is_copied};
 use crate::sites::state::{SiteId, Source};
 use crate::sites::streams::Streams;
 use crate::tree::Tree;
@@ -52,7 +53,8 @@ impl Joining {
         for id in ids {
             whole.sessions.change(id, |session| session.visited = 0);
         }
-        whole.sites.owned_away = Default::default();
+        whole.sites.owned_away = OwnedAway::default();
+        whole.forget_copies().map_err(LoadError::Malformed)?;
         for mut other in trees {
             whole.zxids.last = whole.zxids.last.max(other.zxids.last);
             whole.sites.read_tokens.append(&mut other.sites.read_tokens);
@@ -132,13 +134,22 @@ impl Tree {
         *self = share;
     }
 
+    /// What says which programs there are is seen by clients on one partition, and this one has copies if that is another one.
+    fn forget_copies(&mut self) -> Result<(), Reason> {
+        let Some(programs) = self.find(PROGRAMS).filter(|id| self.nodes[*id].is_absent()) else {
+            return Ok(());
+        };
+        let copies: Vec<String> = self.child_ids_back(programs).map(|id| self.path_of(id)).collect();
+        copies.into_iter().try_for_each(|path| self.forget_subtree(&path))
+    }
+
     /// Whether there is the name at a path of a znode that lives elsewhere, or room for one.
     fn is_away(&self, path: &str) -> bool {
         self.find(path).is_none_or(|id| self.nodes[id].is_absent())
     }
 
     /// Leaves of a whole tree what lives on the first partition. Returns what the others have.
-    fn divide(&mut self, places: &Places<'_>) -> Result<Vec<Self>, &'static str> {
+    fn divide(&mut self, places: &Places<'_>) -> Result<Vec<Self>, Reason> {
         let of_programs = self.children_of(PROGRAMS);
         let names = self.children_of(ROOT);
         let mut shares = Vec::new();
