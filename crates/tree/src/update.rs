@@ -333,6 +333,13 @@ impl<'a> Update<'a> {
         CorruptUpdate { zxid: self.zxid, reason }
     }
 
+    /// Appends it with its length.
+    pub fn encode(&self, batch: &mut Vec<u8>) {
+        let start = begin(batch, self.zxid, self.time_ms, self.session);
+        batch.extend_from_slice(self.body);
+        end(batch, start);
+    }
+
     /// The same by itself, if it is a multi of one operation.
     #[must_use]
     pub fn single(self) -> Self {

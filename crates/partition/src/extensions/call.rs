@@ -2,10 +2,10 @@
 
 use super::Extensions;
 use super::here::HereHost;
-use super::item::{Answer, Record, Watch};
+use super::item::{Answer, Ran, Record, Watch};
 use super::pause::greed;
 use crate::counts::Proposals;
-use crate::entry::put_untaken;
+use crate::entry::{Items, Outcome, begin_ran, put_untaken};
 use crate::partition::Partition;
 use crate::time::Now;
 use alloc::collections::BTreeSet;
@@ -181,8 +181,15 @@ impl Partition {
         if let Some(done) = self.propose_registration(origin, request, caller, now) {
             return Ok(done?);
         }
+        let answers_site =
+            matches!(request, Request::Multi(_)) && origin.is_some_and(|origin| origin.site != 0);
         if !self.extensions.may_react(request) {
-            return Ok(self.propose_plain(origin, request, caller, now)?);
+            let start = self.entry.len();
+            self.propose_plain(origin, request, caller, now)?;
+            if answers_site {
+                self.answer_site(start, origin);
+            }
+            return Ok(());
         }
         let ending = if is_end { self.ending(caller.session) } else { Vec::new() };
         let before = self.begin_attempt(now);
@@ -190,9 +197,36 @@ impl Partition {
         let prepared = self.propose_plain(origin, request, caller, now);
         if prepared.is_ok() {
             self.react_to(start, origin, &ending, now);
+            if answers_site {
+                self.answer_site(start, origin);
+            }
         }
         self.end_attempt(before)?;
         Ok(prepared?)
+    }
+
+    /// The outcome of a multi that another site has asked for says what its client is told: that site may be divided over
+    /// partitions, of which none has all of it.
+    fn answer_site(&mut self, start: usize, origin: Option<Origin>) {
+        let Some(Ok(item)) = Items::new(&self.entry[start..]).next() else { return };
+        let (update, record, count) = match item.outcome {
+            Outcome::Update(update) => (update, None, usize::MAX),
+            Outcome::Ran(ran @ Ran { update: Some(update), .. }) => {
+                let record = ran.record();
+                let Answer::Results(count) = record.answer else { return };
+                (update, Some(record), count)
+            }
+            _ => return,
+        };
+        let body = self.tree.reply_to_multi(&update, count);
+        let answer = Answer::Reply { err: 0, body: &body };
+        let nothing = Record { answer, watch: None, muted: Vec::new(), told: Vec::new() };
+        let record = Record { answer, ..record.unwrap_or(nothing) };
+        let (pause_us, mut said) = (item.pause_us, Vec::new());
+        begin_ran(&mut said, origin, pause_us, |out| record.encode(out));
+        update.encode(&mut said);
+        self.entry.truncate(start);
+        self.entry.extend_from_slice(&said);
     }
 
     /// Notes what there is before something is prepared that may have to be taken back.

@@ -290,6 +290,9 @@ impl Tree {
                     self.sites.owned_away.add(path, session);
                 }
                 self.note_children_late(path, update.zxid);
+                // Who has asked may have done so here.
+                let stat = stat_of_absent(update, create.data.map_or(0, <[u8]>::len), owner.unwrap_or(0));
+                observer.result(OpResult::Created { path, stat, with_stat: create.with_stat });
                 Ok(())
             }
             (false, false) => Ok(()),
@@ -312,6 +315,7 @@ impl Tree {
             (false, true) => {
                 self.apply_disown(update, path, observer)?;
                 self.note_children_late(path, update.zxid);
+                observer.result(OpResult::Deleted);
                 Ok(())
             }
             (false, false) => Ok(()),

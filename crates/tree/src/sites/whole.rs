@@ -5,10 +5,11 @@
 //! so children have the order and the numbers that their parent has given them. What is there because the site is divided
 //! falls away.
 
-use crate::node::ROOT_ID;
+use crate::node::{ROOT_ID, ZnodeKind};
 use crate::part::Part;
 use crate::partitions::{PartResult, PartitionOp};
 use crate::reserved::ROOT;
+use crate::sites::import::stat_of_absent;
 use crate::sites::ops::SiteOp;
 use crate::sites::share::{Places, is_copied};
 use crate::sites::state::SiteSet;
@@ -16,7 +17,7 @@ use crate::tree::Tree;
 use crate::update::{self, CorruptUpdate, Op, Update};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use stoa_wire::ErrorCode;
+use stoa_wire::{ErrorCode, MultiResults, Stat};
 
 /// A change of a site as a whole: each of its partitions notes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -219,6 +220,42 @@ fn is_by_itself(op: &[u8], session: i64) -> bool {
 }
 
 impl Tree {
+    /// The body of the reply to a multi that has just been prepared here, of whose operations the first `count` were asked
+    /// for.
+    #[must_use]
+    pub fn reply_to_multi(&self, update: &Update<'_>, count: usize) -> Vec<u8> {
+        let (mut body, mut left) = (Vec::new(), count);
+        let read = update.for_each_op(|op| {
+            left = match left.checked_sub(1) {
+                Some(left) => left,
+                None => return Ok(()),
+            };
+            match op {
+                Op::Create { create, .. } => {
+                    let owner = match create.kind {
+                        ZnodeKind::Ephemeral { session } => session,
+                        _ => 0,
+                    };
+                    let stat = stat_of_absent(update, create.data.map_or(0, <[u8]>::len), owner);
+                    MultiResults::created(&mut body, create.path, create.with_stat.then_some(&stat));
+                }
+                Op::Delete { .. } => MultiResults::deleted(&mut body),
+                Op::SetData { path, data, version } => {
+                    // What is behind it may have changed it once more, or taken it away.
+                    let known = self.project(path, self.hasher.path(path)).map(|_| self.proposed_stat(path));
+                    let stat = known.unwrap_or_else(|| stat_of_absent(update, 0, 0));
+                    let data_length = data.map_or(0, <[u8]>::len) as i32;
+                    MultiResults::data_set(&mut body, &Stat { version, data_length, ..stat });
+                }
+                _ => MultiResults::checked(&mut body),
+            }
+            Ok(())
+        });
+        debug_assert!(read.is_ok(), "it was prepared here");
+        MultiResults::end(&mut body);
+        body
+    }
+
     /// Prepares a step of a change of the site as a whole. The first partition decides whether it may be.
     pub(crate) fn part_site(&mut self, part: &mut Part, step: SiteStep<'_>) -> Result<PartResult, ErrorCode> {
         let is_first = !self.nodes[ROOT_ID].is_absent();
