@@ -782,6 +782,9 @@ impl Replica {
         own: Option<ConnectionId>,
         asked: &Bytes,
     ) {
+        if !self.has_sessions() {
+            return;
+        }
         if self.applied.partition.tree().own_site() != Some(to) {
             if let Some(left) = self.sessions.live.remove(session)
                 && let Some(connection) = left.connection
