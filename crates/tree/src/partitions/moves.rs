@@ -228,11 +228,20 @@ impl Tree {
         Ok(sessions)
     }
 
-    /// The same, and the other tree keeps it: here is a copy, without the quotas on it.
-    pub(crate) fn copy_from(&mut self, other: &Self, path: &str) -> Result<Vec<i64>, Reason> {
-        let (content, sessions, _) = other.content_of(path, false)?;
-        self.apply_take(path, &content)?;
-        Ok(sessions)
+    /// A copy of the subtree at a path, without the quotas on it, and the sessions that own something of it.
+    pub(crate) fn copy_of(&self, path: &str) -> Result<(Vec<u8>, Vec<i64>), Reason> {
+        let (content, sessions, _) = self.content_of(path, false)?;
+        Ok((content, sessions))
+    }
+
+    /// Takes one in.
+    pub(crate) fn take_copy(
+        &mut self,
+        path: &str,
+        (content, sessions): &(Vec<u8>, Vec<i64>),
+    ) -> Result<Vec<i64>, Reason> {
+        self.apply_take(path, content)?;
+        Ok(sessions.clone())
     }
 
     /// Takes out the subtree at a path, without the quotas on it.

@@ -150,23 +150,25 @@ impl Tree {
 
     /// Leaves of a whole tree what lives on the first partition. Returns what the others have.
     fn divide(&mut self, places: &Places<'_>) -> Result<Vec<Self>, Reason> {
+        // Each partition has a copy of what says which programs there are.
         let of_programs = self.children_of(PROGRAMS);
+        let copies = of_programs.iter().map(|path| self.copy_of(path)).collect::<Result<Vec<_>, _>>()?;
         let names = self.children_of(ROOT);
         let mut shares = Vec::new();
         for partition in 1..places.partitions {
             let mut share = Self::new_part(self.options.clone());
             share.sites = self.sites.of_partition(self.nodes[ROOT_ID].mark());
             let mut owners = Vec::new();
-            if (places.of)(PROGRAMS) != partition {
-                for path in &of_programs {
-                    owners.extend(share.copy_from(self, path)?);
-                }
-            }
             for path in names.iter().filter(|path| (places.of)(path) == partition) {
                 let id = self.lookup(path).ok_or("a child is no znode")?;
                 let owner = self.nodes[id].is_ephemeral().then(|| self.ext_of(&self.nodes[id]).owner);
                 owners.extend(share.take_from(self, path)?);
                 owner.into_iter().for_each(|owner| self.sites.owned_away.add(path, owner));
+            }
+            if (places.of)(PROGRAMS) != partition {
+                for (path, copy) in of_programs.iter().zip(&copies) {
+                    owners.extend(share.take_copy(path, copy)?);
+                }
             }
             for owner in owners {
                 let home = self.sessions.get(owner).map_or(0, |session| session.home);
@@ -177,6 +179,11 @@ impl Tree {
             share.zxids.last = self.zxids.last;
             share.sites.late.begin(share.zxids.last);
             shares.push(share);
+        }
+        if places.partitions > 1 && (places.of)(PROGRAMS) != 0 {
+            for (path, copy) in of_programs.iter().zip(&copies) {
+                self.take_copy(path, copy)?;
+            }
         }
         Ok(shares)
     }
