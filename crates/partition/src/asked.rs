@@ -158,6 +158,28 @@ impl<'a> Asked<'a> {
         put::buffer(out, body);
     }
 
+    /// The same for another site, which knows nothing of this one's partitions, and what it rests on here.
+    #[must_use]
+    pub fn without_partitions(&self) -> (Vec<u8>, Timestamp) {
+        let (mut out, nothing) = (Vec::new(), Timestamp::default());
+        match self {
+            Self::CreateSession { seen, session, timeout_ms, password } => {
+                Self::put_session(&mut out, true, &nothing, *session, *timeout_ms, password);
+                (out, seen.clone())
+            }
+            Self::OpenSession { seen, session, timeout_ms, password } => {
+                Self::put_session(&mut out, false, &nothing, *session, *timeout_ms, password);
+                (out, seen.clone())
+            }
+            Self::Write { session, opening, after, opcode, identities, body } => {
+                let by = (*session, *opening);
+                Self::put_write(&mut out, by, &After::default(), *opcode, identities, body);
+                (out, after.seen.clone())
+            }
+            Self::Move { .. } | Self::SiteStep(_) | Self::SiteItems { .. } => (out, nothing),
+        }
+    }
+
     /// Appends a move.
     pub fn put_move(out: &mut Vec<u8>, path: &str, to: u8) {
         out.extend_from_slice(&[MOVE, to]);

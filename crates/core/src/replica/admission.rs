@@ -215,7 +215,13 @@ impl Replica {
         let Some(origin) = origin else { return };
         // A session that is to come waits for what it has asked where it is, and nothing waits for that.
         let session = if let Asked::Write { session, .. } = asked { *session } else { 0 };
-        self.applied.partition.propose_forwarded(origin, here, session, bytes);
+        if self.applied.placement.is_divided() {
+            let (bytes, seen) = asked.without_partitions();
+            self.applied.partition.depends_on(&seen);
+            self.applied.partition.propose_forwarded(origin, here, session, &bytes);
+        } else {
+            self.applied.partition.propose_forwarded(origin, here, session, bytes);
+        }
         self.leaves(session, here);
     }
 
