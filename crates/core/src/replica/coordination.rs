@@ -201,6 +201,11 @@ impl Replica {
         self.give_up();
         // The partitions go on, this one among them, and the answer is the next item of its timeline.
         let pending = self.pop_operation(is_of_site);
+        if let Some(origin) = origin
+            && pending.as_ref().is_some_and(|pending| self.has_gone_before(&pending.asked))
+        {
+            return self.is_to_be_looked_at(origin);
+        }
         match origin {
             Some(origin) => self.applied.partition.propose_refusal(origin, refusal),
             None => self.server_is_refused(pending, refusal),

@@ -531,6 +531,20 @@ impl Replica {
         self.sites.divided.used.push_back((used, ticket.site, plan));
     }
 
+    /// Whether a session was to go to a site that goes to another one already: who asked for it comes once more.
+    pub(super) fn has_gone_before(&self, asked: &[u8]) -> bool {
+        let tree = self.applied.partition.tree();
+        matches!(Asked::decode(asked), Ok(Asked::SiteStep(SiteStep::Home { session, .. }))
+            if tree.own_site() != Some(tree.home_to_ask(session)))
+    }
+
+    /// A request of a site is looked at once more.
+    pub(super) fn is_to_be_looked_at(&mut self, origin: Origin) {
+        let ticket = Ticket { site: origin.site, number: origin.request };
+        self.sites.broker.is_not_carried_out(ticket);
+        self.sites.broker.is_ready(ticket);
+    }
+
     /// Where the session is at home that asks; 0 where there are no sites.
     pub(super) fn home_of_asker(&self, origin: Option<Origin>, session: i64) -> SiteId {
         let tree = self.applied.partition.tree();

@@ -48,6 +48,10 @@ impl<'a> WholeTree<'a> {
         self.at(path).holder(path)
     }
 
+    pub(crate) fn may_write(&self, path: &str) -> bool {
+        self.at(path).may_write(path)
+    }
+
     pub(crate) fn get(&self, path: &str) -> Option<Znode<'a>> {
         self.at(path).get(path)
     }
