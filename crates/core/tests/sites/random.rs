@@ -774,6 +774,7 @@ impl Run {
         );
         for _ in 0..5 {
             self.world.settle();
+            self.world.pass_if_divided();
             (0..self.people.len()).for_each(|at| self.hear(at));
         }
         for person in &self.people {
