@@ -34,9 +34,8 @@ pub(crate) struct Lease {
     ask_at_us: u64,
     /// Since when it has not had the lease.
     missed_since_us: Option<u64>,
-    /// Anywhere else: until when this site is bound, and the reign of the hub that it has promised something last.
+    /// Anywhere else: until when this site is bound.
     bound_until_us: u64,
-    promised_in: u64,
 }
 
 impl Lease {
@@ -48,7 +47,6 @@ impl Lease {
             ask_at_us: 0,
             missed_since_us: None,
             bound_until_us: now_us + LEASE_US,
-            promised_in: 0,
         }
     }
 
@@ -137,10 +135,9 @@ impl Lease {
 
     // ---- at other sites ----
 
-    /// This site promises something to the hub of a reign, or did.
-    pub(crate) fn bind(&mut self, reign: u64, now_us: u64) {
+    /// This site promises something to the hub, or did.
+    pub(crate) fn bind(&mut self, now_us: u64) {
         self.bound_until_us = self.bound_until_us.max(now_us + LEASE_US);
-        self.promised_in = self.promised_in.max(reign);
     }
 
     /// This server has the state of another one. What this site has promised may stand in what it has not applied itself.
@@ -156,11 +153,6 @@ impl Lease {
     /// Whether this site may take part in giving the hub up.
     pub(crate) fn is_free(&self, now_us: u64) -> bool {
         self.bound_until_us <= now_us
-    }
-
-    /// Whether the hub of a reign has asked for promises. One that has not needs none.
-    pub(crate) fn is_of(&self, reign: u64) -> bool {
-        self.promised_in == reign
     }
 }
 
@@ -225,26 +217,25 @@ mod tests {
         let mut hub = Lease::new(0);
         hub.note_members(set(&[1, 2, 3]), 0);
         hub.has_promised(2, 100 * LEASE_US);
-        lease.bind(3, 100 * LEASE_US);
-        assert!(lease.is_of(3) && !lease.is_of(4));
+        lease.bind(100 * LEASE_US);
         let over = (0..2 * LEASE_US).step_by(1000).map(|after| 100 * LEASE_US + after);
         let both = over.clone().filter(|now_us| lease.is_free(*now_us) && hub.is_held(1, *now_us));
         assert_eq!(both.count(), 0);
         assert!(over.clone().any(|now_us| lease.is_free(now_us)));
         // An earlier one takes nothing back.
-        lease.bind(2, 50 * LEASE_US);
-        assert!(!lease.is_free(101 * LEASE_US - 1) && lease.is_of(3));
+        lease.bind(50 * LEASE_US);
+        assert!(!lease.is_free(101 * LEASE_US - 1));
     }
 
     #[test]
     fn who_has_taken_over_a_state_may_have_promised() {
         let mut lease = Lease::new(0);
-        lease.bind(1, LEASE_US);
+        lease.bind(LEASE_US);
         assert!(lease.is_free(2 * LEASE_US));
         lease.state_replaced(2 * LEASE_US);
         assert!(!lease.is_free(3 * LEASE_US - 1) && lease.is_free(3 * LEASE_US));
         // Whoever has promised later is bound for longer.
-        lease.bind(1, 3 * LEASE_US);
+        lease.bind(3 * LEASE_US);
         lease.state_replaced(2 * LEASE_US);
         assert!(!lease.is_free(4 * LEASE_US - 1));
     }

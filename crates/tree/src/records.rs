@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! snapshot := header, (acl | session | visits | home | znode | absent | placed | except | sites | ended |
-//!             imported | waiting | recalled | kept | read | level)*, end
+//!             imported | waiting | recalled | seen | kept | read | level)*, end
 //!             in any order (but visits and home after their session, except after placed, sites before its like),
 //!             cut between records
 //! header   := 1, format u8, last_zxid i64, digest u64, nodes u64, sessions u64
@@ -25,6 +25,9 @@
 //! imported := 13, site u8, position u64    how far the log of a site is here
 //! waiting  := 14, site, server, by u8, number u64, session i64, asked          a request that is on its way
 //! recalled := 15, path                     a token that the hub wants back
+//! seen     := 18, site u8, zxid, floor i64  the last update of a site that is here, and that was when this one's log
+//!                                          began; of this site itself the last reign whose hub it has promised
+//!                                          something, 0 of none, and the last that it has made elsewhere
 //! kept     := 20, site u8, zxid i64        the last update that others had of a site that was given up; of site 0:
 //!                                          that they have of this one
 //! level    := 22, level u8                 the feature level of the sites, right behind the header, if it is not 1

@@ -133,14 +133,14 @@ impl Replica {
             return;
         }
         let reign = tree.reign();
-        self.sites.lease.bind(reign, self.now.mono_us);
+        self.sites.lease.bind(self.now.mono_us);
         self.applied.partition.propose_site_item(None, &SiteItem::Promised { reign, term, asked_us });
     }
 
     /// This site has promised something to its hub: it is durable now.
     pub(super) fn note_promise(&mut self, item: &Item<'_>) {
         let Outcome::Site(SiteItem::Promised { reign, term, asked_us }) = item.outcome else { return };
-        self.sites.lease.bind(reign, self.now.mono_us);
+        self.sites.lease.bind(self.now.mono_us);
         let tree = self.applied.partition.tree();
         let Some(hub) = tree.hub().filter(|_| tree.reign() == reign && !self.is_between_reigns()) else {
             return;
@@ -177,7 +177,8 @@ impl Replica {
         let floors: BTreeMap<SiteId, i64> = tree.floors().collect();
         let floor = |site: &SiteId| floors.get(site).copied().unwrap_or(0);
         let updates = tree.seen().map(|(site, last)| (site, (last, floor(&site)))).collect();
-        SiteReach { members: self.members(), updates, has_promised: self.sites.lease.is_of(tree.reign()) }
+        let has_promised = tree.streams().promised_in() == tree.reign();
+        SiteReach { members: self.members(), updates, has_promised }
     }
 
     /// The sites that have to miss the hub, too, if this one may take its place without an operator. Which of those that

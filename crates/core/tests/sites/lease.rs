@@ -143,6 +143,25 @@ fn who_starts_again_may_have_promised() {
     assert!(world.site_at(3).misses_hub(world.now), "it began at {began:?}");
 }
 
+/// A hub that has never asked for promises needs none, so they have to know that this one has.
+#[test]
+fn sites_that_have_all_started_again_know_that_the_hub_asks_for_promises() {
+    let mut world = World::automatic(3);
+    world.pass_in_turns(8_000);
+    world.cut_off(HUB);
+    for site in [2, 3] {
+        world.restart(site);
+    }
+    world.pass_in_turns(9_900);
+    assert_eq!(world.site_at(2).may_take_place(world.now), None);
+    world.pass_in_turns(200);
+    assert_eq!(world.succession(2), SuccessionStep::TakePlace(set_of(&[3])));
+    world.take_place(2);
+    assert_eq!((world.tree(3).hub(), world.tree(3).is_lost(HUB)), (Some(2), true));
+    // The next one counts on no promise yet that was given to the one before.
+    assert!(!world.site_at(3).reach().has_promised || world.tree(3).streams().promised_in() == 2);
+}
+
 #[test]
 fn a_claim_that_leaves_out_a_site_is_not_followed() {
     let mut world = World::automatic(4);

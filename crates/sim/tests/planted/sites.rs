@@ -94,6 +94,12 @@ fn a_promise_that_ends_with_a_start_is_found() {
     found_from(131, "automatic", 1, Bug::PromiseEndsWithAStart);
 }
 
+/// The same, and the hub has to stay away for long.
+#[test]
+fn a_promise_that_is_forgotten_with_a_start_is_found() {
+    found_from(140_000_301, "automatic", 1, Bug::ForgetsThatItPromised);
+}
+
 #[test]
 fn a_level_that_not_all_servers_of_a_site_read_is_found() {
     found_with("releases", 3, Bug::SiteReadsWhatItsLeaderReads);

@@ -107,8 +107,10 @@ impl Tree {
             block.extend_from_slice(&[tag::KEPT, site]);
             block.extend_from_slice(&zxid.to_le_bytes());
         }
-        // Of this site itself what it has done last stands elsewhere.
-        let own = (&sites.own, &0);
+        // Of this site itself what it has done last stands elsewhere, and here in which reign it has promised something: a
+        // release that does not know that passes it over.
+        let promised_in = ZXID_MAX.min(i64::try_from(streams.promised_in()).unwrap_or(ZXID_MAX));
+        let own = (&sites.own, &promised_in);
         for (site, zxid) in sites.seen.iter().filter(|(site, _)| **site != sites.own).chain([own]) {
             let block = walk.block();
             block.extend_from_slice(&[tag::SEEN, *site]);
@@ -248,7 +250,9 @@ impl Loader {
 
     fn read_seen(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
         let (site, last, floor) = (site(reader)?, zxid(reader)?, zxid(reader)?);
-        if site != self.tree.sites.own {
+        if site == self.tree.sites.own {
+            self.tree.sites.streams.has_promised_in(last as u64);
+        } else {
             self.tree.sites.seen.insert(site, last);
         }
         if floor != 0 {
