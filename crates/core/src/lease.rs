@@ -8,6 +8,9 @@
 //! The hub counts from when it has asked, and a tenth less, as clocks run at different speeds. Whoever promised counts
 //! from when that was proposed, or applied, whatever was later there.
 //!
+//! A hub that reaches too few of them to have the lease asks none: whoever has promised it something would keep the others
+//! from having another one.
+//!
 //! Of a site that is new to the list a site that is cut off knows nothing, and may follow without it: of two sites in
 //! three that is no majority yet. So one comes at a time, and the next one when others have had the time to know it. A hub
 //! without the lease takes nobody in: those that do not hear it would never know.
@@ -67,6 +70,11 @@ impl Lease {
         members.iter().count() >= SITES_LEAST
     }
 
+    /// Whether so many of the sites are a majority.
+    pub(crate) fn is_majority(count: usize, members: SiteSet) -> bool {
+        count * 2 > members.iter().count()
+    }
+
     // ---- at the hub ----
 
     /// This server leads the hub: nobody has promised it anything.
@@ -110,7 +118,7 @@ impl Lease {
     pub(crate) fn is_held(&self, hub: SiteId, now_us: u64) -> bool {
         let Some((members, _)) = self.members else { return false };
         let bound = members.iter().filter(|site| self.counts_until_us(*site, hub) > now_us).count();
-        !Self::are_enough(members) || bound * 2 > members.iter().count()
+        !Self::are_enough(members) || Self::is_majority(bound, members)
     }
 
     /// Until when it has it, if nobody promises anything more; 0 when it never had. `None` where it needs none.

@@ -54,16 +54,24 @@ impl Replica {
             return;
         }
         if self.sites.lease.is_time_to_ask(now_us) {
-            let ask = SiteMessage::Ask { term: self.timeline.term(), asked_us: now_us }.encode();
-            let open = self.sites.outgoing.iter().filter(|(_, outgoing)| outgoing.is_open);
-            let asks: Vec<_> = open.map(|(site, _)| (*site, ask.clone())).collect();
-            self.sites.outbox.extend(asks);
+            self.ask_for_promises(members);
         }
         let is_held = self.holds_lease();
         self.sites.lease.note_held(is_held, now_us);
         if is_held {
             self.let_return();
         }
+    }
+
+    /// Too few promises give no lease, and would only keep those that give them from having another hub.
+    fn ask_for_promises(&mut self, members: SiteSet) {
+        let is_open = |site: &SiteId| self.sites.is_open(*site);
+        let open: Vec<SiteId> = members.iter().filter(is_open).collect();
+        if !Lease::is_majority(open.len() + 1, members) {
+            return;
+        }
+        let ask = SiteMessage::Ask { term: self.timeline.term(), asked_us: self.now.mono_us }.encode();
+        self.sites.outbox.extend(open.into_iter().map(|site| (site, ask.clone())));
     }
 
     /// When the others are to be asked next.

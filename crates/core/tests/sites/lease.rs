@@ -130,6 +130,30 @@ fn whom_one_of_the_others_hears_is_not_replaced() {
     assert!(world.tree(3).get("/a").is_some());
 }
 
+/// Half of the sites hear it. What they promise gives it no lease, so it asks them for nothing, and the others have another
+/// hub.
+#[test]
+fn a_hub_that_too_few_sites_hear_keeps_nobody_from_taking_its_place() {
+    let mut world = World::automatic(4);
+    for other in [3, 4] {
+        world.cut.extend([(HUB, other), (other, HUB)]);
+        world.site(HUB).server.site_lost(other);
+    }
+    world.pass_in_turns(12_000);
+    assert!(!world.site_at(HUB).acts_as_hub());
+    let are_free = [2, 3, 4].map(|site| world.site_at(site).misses_hub(world.now));
+    assert_eq!(are_free, [true; 3]);
+    assert_eq!(world.succession(2), SuccessionStep::TakePlace(set_of(&[3, 4])));
+    // One more of them is enough.
+    world.cut.retain(|(from, to)| ![*from, *to].contains(&3));
+    world.connect_sites(3);
+    world.settle();
+    world.pass_in_turns(200);
+    assert!(world.site_at(HUB).acts_as_hub());
+    let are_free = [2, 3, 4].map(|site| world.site_at(site).misses_hub(world.now));
+    assert_eq!(are_free, [false, false, true]);
+}
+
 #[test]
 fn who_starts_again_may_have_promised() {
     let mut world = World::automatic(3);

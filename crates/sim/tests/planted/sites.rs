@@ -100,6 +100,12 @@ fn a_promise_that_is_forgotten_with_a_start_is_found() {
     found_from(140_000_301, "automatic", 1, Bug::ForgetsThatItPromised);
 }
 
+/// The hub has to hear just half of the sites, and for long.
+#[test]
+fn a_hub_that_asks_though_too_few_hear_is_found() {
+    found_from(150_000_501, "automatic", 1, Bug::AsksThoughTooFewHear);
+}
+
 #[test]
 fn a_level_that_not_all_servers_of_a_site_read_is_found() {
     found_with("releases", 3, Bug::SiteReadsWhatItsLeaderReads);
