@@ -21,7 +21,7 @@
 //!             forgotten: how many ends of sessions, numbered: how many requests that went to other sites,
 //!             begun: where the log was when this became one
 //! ended    := 11, session, zxid i64        a session that has ended, and with which update
-//! home     := 12, session i64, site u8     where the client of a session is
+//! home     := 12, session i64, site u8     where the client of a session is; twice if it has come there from another site
 //! imported := 13, site u8, position u64    how far the log of a site is here
 //! waiting  := 14, site, server, by u8, number u64, session i64, asked          a request that is on its way
 //! recalled := 15, path                     a token that the hub wants back

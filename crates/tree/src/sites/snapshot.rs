@@ -2,6 +2,7 @@
 
 use crate::load::Loader;
 use crate::records::{LoadError, RecordReader, Result, put_bytes};
+use crate::session::Session;
 use crate::sites::level;
 use crate::sites::reign::{Claim, Loss};
 use crate::sites::state::{NO_SITE, SITE_MAX, SiteId, SiteSet};
@@ -27,12 +28,14 @@ mod tag {
     pub(super) const LEVEL: u8 = 22;
 }
 
-/// Writes the home of a session, if there are sites.
-pub(crate) fn write_home(session: i64, home: SiteId, out: &mut Vec<u8>) {
-    if home != NO_SITE {
+/// Writes the home of a session, if there are sites. Of one that has come there from another site it is said twice: a
+/// release that does not know what that means reads it twice.
+pub(crate) fn write_home(id: i64, session: &Session, out: &mut Vec<u8>) {
+    let times = if session.came_zxid == 0 { 1 } else { 2 };
+    for _ in (0..times).filter(|_| session.home != NO_SITE) {
         out.push(tag::HOME);
-        out.extend_from_slice(&session.to_le_bytes());
-        out.push(home);
+        out.extend_from_slice(&id.to_le_bytes());
+        out.push(session.home);
     }
 }
 
@@ -207,7 +210,12 @@ impl Loader {
 
     fn read_home(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
         let (session, home) = (reader.i64()?, site(reader)?);
-        let set = self.tree.sessions.set_home(session, home);
+        // When it came is not known any more, but that this was before.
+        let last_zxid = self.last_zxid();
+        let set = self.tree.sessions.change(session, |session| {
+            session.came_zxid = if session.home == NO_SITE { 0 } else { last_zxid };
+            session.home = home;
+        });
         set.ok_or(LoadError::Malformed("a session that is missing has a home"))
     }
 

@@ -515,6 +515,37 @@ fn a_snapshot_says_whether_the_hub_has_asked_for_promises() {
     assert_eq!(site.streams().promised_in(), u64::MAX);
 }
 
+#[test]
+fn what_a_client_was_told_before_it_came_is_known_also_from_a_snapshot() {
+    const STAYS: i64 = 7;
+    const GOES: i64 = 8;
+    let (mut hub, (mut leaf, _)) = (Site::new(HUB, 5), raised(Levels { oldest: 1, newest: 2 }));
+    let take = |hub: &mut Site, leaf: &mut Site, batch: &[u8]| {
+        for update in Updates::new(batch).map(Result::unwrap) {
+            hub.tree.apply(&update, &mut ()).unwrap();
+            leaf.tree.import(&update, &mut ()).unwrap();
+        }
+    };
+    for session in [STAYS, GOES] {
+        let (stamp, mut batch) = (hub.stamp(3), Vec::new());
+        let contact = Contact::default();
+        hub.tree.prepare_create_session(session, 5_000, [1; 16], contact, stamp, &mut batch).unwrap();
+        take(&mut hub, &mut leaf, &batch);
+    }
+    let (stamp, mut batch) = (hub.stamp(3), Vec::new());
+    hub.tree.prepare_home(GOES, &[1; 16], 2, stamp, &mut batch).unwrap();
+    take(&mut hub, &mut leaf, &batch);
+    let came_zxid = leaf.tree.last_zxid();
+    let slices = snapshot(&mut leaf.tree, 100);
+    let mut loader = Loader::new(Options { levels: Levels { oldest: 1, newest: 2 }, ..Options::default() });
+    slices.iter().for_each(|slice| loader.chunk(slice).unwrap());
+    for tree in [leaf.tree, loader.finish().unwrap()] {
+        assert!(tree.was_told_elsewhere(GOES, came_zxid) && !tree.was_told_elsewhere(GOES, came_zxid + 1));
+        assert!(!tree.was_told_elsewhere(STAYS, 1) && !tree.was_told_elsewhere(9, 1));
+    }
+    assert!(!hub.tree.was_told_elsewhere(GOES, 1), "it is not there any more");
+}
+
 /// The hub raises the feature level to 2, with everything that it does for that.
 fn raised(levels: Levels) -> (Site, Vec<u8>) {
     let mut hub = Site::new(HUB, 5);
