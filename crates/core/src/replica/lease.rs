@@ -32,7 +32,7 @@ impl Replica {
 
     /// Whether sites become the hub without an operator.
     #[inline]
-    pub(super) fn may_be_replaced(&self) -> bool {
+    pub(crate) fn may_be_replaced(&self) -> bool {
         self.config.site.is_some_and(|site| site.automatic_promotion)
     }
 

@@ -3,7 +3,7 @@
 use super::random::Random;
 use super::*;
 use std::panic::catch_unwind;
-use stoa_core::{ReignRefusal, SiteSet, Succession, SuccessionStep};
+use stoa_core::{Greeting, ReignRefusal, SiteSet, Succession, SuccessionStep, has_nothing_to_tell};
 
 fn set_of(sites: &[SiteId]) -> SiteSet {
     sites.iter().copied().fold(SiteSet::default(), SiteSet::with)
@@ -331,6 +331,49 @@ fn a_hub_without_a_lease_gives_nobody_up() {
     world.lose(2);
     world.settle();
     assert!(world.tree(3).is_lost(2));
+}
+
+/// It could not follow, and nobody would give it the state before there is a hub.
+#[test]
+fn whoever_is_to_be_the_hub_does_not_wait_for_a_site_that_has_not_taken_the_state_yet() {
+    let mut world = World::automatic(4);
+    world.lose(4);
+    world.settle();
+    world.pass_in_turns(21_000);
+    world.come_back(4, false);
+    while world.tree(HUB).is_lost(4) {
+        world.carry(4, HUB);
+        world.store(HUB);
+    }
+    // It is one of them again, and the hub goes on to another site before it has given it the state.
+    world.cut.extend([(HUB, 4), (4, HUB)]);
+    world.site(HUB).server.site_lost(4);
+    world.claim(2, &[]);
+    world.settle();
+    let looks = |world: &World, site| {
+        let greeting = Greeting::of(world.site_at(site), true);
+        has_nothing_to_tell(world.site_at(2), site, &greeting)
+    };
+    assert_eq!((world.tree(2).waits_for(), world.tree(2).hub()), (set_of(&[4]), Some(HUB)));
+    assert_eq!((looks(&world, 3), looks(&world, HUB)), (None, None));
+    let (lost, needed) = looks(&world, 4).unwrap();
+    assert_eq!((lost, needed), (set_of(&[4]), set_of(&[HUB, 3])));
+    let now = world.now;
+    world.site(2).server.claim_reign(lost, needed, now).unwrap();
+    world.poll(2);
+    while world.store(2) {}
+    for other in [HUB, 3] {
+        world.connect_sites(other);
+    }
+    world.settle();
+    assert_eq!((world.tree(3).hub(), world.tree(3).is_lost(4)), (Some(2), true));
+    assert!(!world.site_at(4).has_joined());
+    // It joins when there is a hub.
+    world.cut.clear();
+    world.connect_sites(4);
+    world.pass_in_turns(21_000);
+    assert!(world.site_at(4).has_joined());
+    world.check_equal();
 }
 
 /// A hub with a site that has come back a moment before, and of which another one has not heard since.
