@@ -68,6 +68,7 @@ alarms! {
     a_promise_that_is_not_kept_is_found: PromiseIsNotKept in "automatic",
     a_lease_that_is_counted_from_the_answer_is_found: LeaseFromTheAnswer in "automatic",
     a_level_that_not_all_sites_read_is_found: RaisedBeforeSitesRead in "releases",
+    a_level_that_who_joins_does_not_read_is_found: RaisedBeforeJoinersRead in "releases",
     who_follows_though_it_is_bound_is_found: FollowsThoughBound in "automatic",
 }
 
