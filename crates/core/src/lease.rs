@@ -32,6 +32,8 @@ const SITES_LEAST: usize = 3;
 pub(crate) struct Lease {
     /// The sites, and when that was last another set. None before it was looked.
     members: Option<(SiteSet, u64)>,
+    /// Where the log stood when a site returned last, or a reign began; 0 if that was before the start.
+    changed_at: u64,
     /// At the hub's leader: when it has asked for the last promise that each site has given.
     promised: BTreeMap<SiteId, u64>,
     ask_at_us: u64,
@@ -46,6 +48,7 @@ impl Lease {
     pub(crate) fn new(now_us: u64) -> Self {
         Self {
             members: None,
+            changed_at: 0,
             promised: BTreeMap::new(),
             ask_at_us: 0,
             missed_since_us: None,
@@ -58,6 +61,16 @@ impl Lease {
         if self.members.is_none_or(|(known, _)| known != members) {
             self.members = Some((members, now_us));
         }
+    }
+
+    /// A site returns, or a reign begins, with the entry at this position of the log.
+    pub(crate) fn sites_changed(&mut self, position: u64) {
+        self.changed_at = position;
+    }
+
+    /// Where the log stood then; 0 if that was before the start.
+    pub(crate) fn changed_at(&self) -> u64 {
+        self.changed_at
     }
 
     /// Whether a site may come to the others now.

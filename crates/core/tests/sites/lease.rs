@@ -333,6 +333,29 @@ fn a_hub_without_a_lease_gives_nobody_up() {
     assert!(world.tree(3).is_lost(2));
 }
 
+/// Else the others could take the hub's place without a site that has more of what the hub had done.
+#[test]
+fn a_site_has_the_state_when_another_one_knows_that_it_is_back() {
+    let mut world = World::automatic(4);
+    world.lose(2);
+    world.settle();
+    world.pass_in_turns(21_000);
+    for other in [3, 4] {
+        world.cut.extend([(HUB, other), (other, HUB)]);
+    }
+    world.come_back(2, false);
+    world.pass_in_turns(2_000);
+    assert!(!world.tree(HUB).is_lost(2) && world.tree(3).is_lost(2));
+    assert!(!world.site_at(2).has_joined());
+    world.cut.retain(|(from, to)| ![*from, *to].contains(&3));
+    world.pass_in_turns(2_000);
+    assert!(!world.tree(3).is_lost(2) && world.tree(4).is_lost(2));
+    assert!(world.site_at(2).has_joined());
+    world.cut.clear();
+    world.settle();
+    world.check_equal();
+}
+
 /// It could not follow, and nobody would give it the state before there is a hub.
 #[test]
 fn whoever_is_to_be_the_hub_does_not_wait_for_a_site_that_has_not_taken_the_state_yet() {
