@@ -8,6 +8,9 @@
 //! The hub counts from when it has asked, and a tenth less, as clocks run at different speeds. Whoever promised counts
 //! from when that was proposed, or applied, whatever was later there.
 //!
+//! A hub that reaches too few of them to have the lease asks none: whoever has promised it something would keep the others
+//! from having another one.
+//!
 //! Of a site that is new to the list a site that is cut off knows nothing, and may follow without it: of two sites in
 //! three that is no majority yet. So one comes at a time, and the next one when others have had the time to know it. A hub
 //! without the lease takes nobody in: those that do not hear it would never know.
@@ -29,14 +32,15 @@ const SITES_LEAST: usize = 3;
 pub(crate) struct Lease {
     /// The sites, and when that was last another set. None before it was looked.
     members: Option<(SiteSet, u64)>,
+    /// Where the log stood when a site returned last, or a reign began; 0 if that was before the start.
+    changed_at: u64,
     /// At the hub's leader: when it has asked for the last promise that each site has given.
     promised: BTreeMap<SiteId, u64>,
     ask_at_us: u64,
     /// Since when it has not had the lease.
     missed_since_us: Option<u64>,
-    /// Anywhere else: until when this site is bound, and the reign of the hub that it has promised something last.
+    /// Anywhere else: until when this site is bound.
     bound_until_us: u64,
-    promised_in: u64,
 }
 
 impl Lease {
@@ -44,11 +48,11 @@ impl Lease {
     pub(crate) fn new(now_us: u64) -> Self {
         Self {
             members: None,
+            changed_at: 0,
             promised: BTreeMap::new(),
             ask_at_us: 0,
             missed_since_us: None,
             bound_until_us: now_us + LEASE_US,
-            promised_in: 0,
         }
     }
 
@@ -59,6 +63,16 @@ impl Lease {
         }
     }
 
+    /// A site returns, or a reign begins, with the entry at this position of the log.
+    pub(crate) fn sites_changed(&mut self, position: u64) {
+        self.changed_at = position;
+    }
+
+    /// Where the log stood then; 0 if that was before the start.
+    pub(crate) fn changed_at(&self) -> u64 {
+        self.changed_at
+    }
+
     /// Whether a site may come to the others now.
     pub(crate) fn may_grow(&self, now_us: u64) -> bool {
         self.members.is_some_and(|(_, since_us)| since_us + 2 * LEASE_US <= now_us)
@@ -67,6 +81,11 @@ impl Lease {
     /// Whether there are so many sites that one can take the hub's place.
     pub(crate) fn are_enough(members: SiteSet) -> bool {
         members.iter().count() >= SITES_LEAST
+    }
+
+    /// Whether so many of the sites are a majority.
+    pub(crate) fn is_majority(count: usize, members: SiteSet) -> bool {
+        count * 2 > members.iter().count()
     }
 
     // ---- at the hub ----
@@ -112,7 +131,7 @@ impl Lease {
     pub(crate) fn is_held(&self, hub: SiteId, now_us: u64) -> bool {
         let Some((members, _)) = self.members else { return false };
         let bound = members.iter().filter(|site| self.counts_until_us(*site, hub) > now_us).count();
-        !Self::are_enough(members) || bound * 2 > members.iter().count()
+        !Self::are_enough(members) || Self::is_majority(bound, members)
     }
 
     /// Until when it has it, if nobody promises anything more; 0 when it never had. `None` where it needs none.
@@ -137,10 +156,9 @@ impl Lease {
 
     // ---- at other sites ----
 
-    /// This site promises something to the hub of a reign, or did.
-    pub(crate) fn bind(&mut self, reign: u64, now_us: u64) {
+    /// This site promises something to the hub, or did.
+    pub(crate) fn bind(&mut self, now_us: u64) {
         self.bound_until_us = self.bound_until_us.max(now_us + LEASE_US);
-        self.promised_in = self.promised_in.max(reign);
     }
 
     /// This server has the state of another one. What this site has promised may stand in what it has not applied itself.
@@ -156,11 +174,6 @@ impl Lease {
     /// Whether this site may take part in giving the hub up.
     pub(crate) fn is_free(&self, now_us: u64) -> bool {
         self.bound_until_us <= now_us
-    }
-
-    /// Whether the hub of a reign has asked for promises. One that has not needs none.
-    pub(crate) fn is_of(&self, reign: u64) -> bool {
-        self.promised_in == reign
     }
 }
 
@@ -225,26 +238,25 @@ mod tests {
         let mut hub = Lease::new(0);
         hub.note_members(set(&[1, 2, 3]), 0);
         hub.has_promised(2, 100 * LEASE_US);
-        lease.bind(3, 100 * LEASE_US);
-        assert!(lease.is_of(3) && !lease.is_of(4));
+        lease.bind(100 * LEASE_US);
         let over = (0..2 * LEASE_US).step_by(1000).map(|after| 100 * LEASE_US + after);
         let both = over.clone().filter(|now_us| lease.is_free(*now_us) && hub.is_held(1, *now_us));
         assert_eq!(both.count(), 0);
         assert!(over.clone().any(|now_us| lease.is_free(now_us)));
         // An earlier one takes nothing back.
-        lease.bind(2, 50 * LEASE_US);
-        assert!(!lease.is_free(101 * LEASE_US - 1) && lease.is_of(3));
+        lease.bind(50 * LEASE_US);
+        assert!(!lease.is_free(101 * LEASE_US - 1));
     }
 
     #[test]
     fn who_has_taken_over_a_state_may_have_promised() {
         let mut lease = Lease::new(0);
-        lease.bind(1, LEASE_US);
+        lease.bind(LEASE_US);
         assert!(lease.is_free(2 * LEASE_US));
         lease.state_replaced(2 * LEASE_US);
         assert!(!lease.is_free(3 * LEASE_US - 1) && lease.is_free(3 * LEASE_US));
         // Whoever has promised later is bound for longer.
-        lease.bind(1, 3 * LEASE_US);
+        lease.bind(3 * LEASE_US);
         lease.state_replaced(2 * LEASE_US);
         assert!(!lease.is_free(4 * LEASE_US - 1));
     }

@@ -7,6 +7,7 @@
 //! that has joined a moment before may not be able to: what it came with is not in its log ([`crate::lacks`]). All decide
 //! that by the same. Should two of them claim it all the same, one follows the other.
 
+use crate::meeting::Greeting;
 use crate::replica::Replica;
 use alloc::collections::BTreeMap;
 use stoa_partition::Now;
@@ -121,6 +122,25 @@ pub fn hub_is_back(server: &Replica, from: SiteId, told_hub: SiteId) -> Option<S
         tree.streams().claim().filter(|claim| claim.is_automatic && Some(claim.hub) == tree.own_site());
     let is_back = |lost: SiteSet| lost.contains(from) && told_hub == from;
     claim.filter(|claim| is_back(claim.lost)).map(|claim| claim.needed.with(from))
+}
+
+/// Whether a claim waits for nobody but a site that had come back, and says that it has not taken the state yet. It has
+/// nothing, as it has made nothing since; it cannot follow; and nobody gives it the state before there is a hub. So the
+/// claim is made once more without it: these sites are given up, and these are needed. It joins anew later.
+#[must_use]
+pub fn has_nothing_to_tell(
+    server: &Replica,
+    site: SiteId,
+    greeting: &Greeting,
+) -> Option<(SiteSet, SiteSet)> {
+    let tree = server.tree();
+    let claim =
+        tree.streams().claim().filter(|claim| !claim.is_automatic && Some(claim.hub) == tree.own_site())?;
+    let last = tree.seen().filter(|(of, _)| of.site == site).map(|(_, last)| last).max().unwrap_or(0);
+    let is_empty = !greeting.has_joined && tree.kept_of_lost(site) == Some(last);
+    let is_last = tree.waits_for() == SiteSet::of(site);
+    (server.may_be_replaced() && is_empty && is_last)
+        .then(|| (claim.lost.with(site), claim.needed.without(SiteSet::of(site))))
 }
 
 #[cfg(test)]

@@ -455,6 +455,7 @@ pub fn note_in_streams(tree: &mut Tree, item: &Item<'_>) -> Option<Waiting> {
             None => tree.follow(claim),
         },
         (Outcome::Site(SiteItem::Standing(standing)), _) => tree.streams_mut().set_standing(standing),
+        (Outcome::Site(SiteItem::Promised { reign, .. }), _) => tree.streams_mut().has_promised_in(reign),
         (Outcome::Site(SiteItem::Kept { zxid }), _) => tree.streams_mut().set_kept_zxid(zxid),
         (
             Outcome::Site(
@@ -463,8 +464,7 @@ pub fn note_in_streams(tree: &mut Tree, item: &Item<'_>) -> Option<Waiting> {
                 | SiteItem::Share { .. }
                 | SiteItem::Owner { .. }
                 | SiteItem::State { .. }
-                | SiteItem::Joined { .. }
-                | SiteItem::Promised { .. },
+                | SiteItem::Joined { .. },
             ),
             _,
         ) => {}

@@ -160,6 +160,11 @@ impl Loader {
         Ok(())
     }
 
+    /// The last zxid of all, as the header says.
+    pub(crate) fn last_zxid(&self) -> i64 {
+        self.header.map_or(0, |header| header.last_zxid)
+    }
+
     fn read_acl(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
         let id = reader.u32()?;
         let encoded = reader.bytes()?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! snapshot := header, (acl | session | visits | home | znode | absent | placed | except | sites | ended |
-//!             imported | waiting | recalled | kept | read | level)*, end
+//!             imported | waiting | recalled | seen | seen of | root mark | owned | kept | read | level)*, end
 //!             in any order (but visits and home after their session, except after placed, sites before its like),
 //!             cut between records
 //! header   := 1, format u8, last_zxid i64, digest u64, nodes u64, sessions u64
@@ -21,10 +21,16 @@
 //!             forgotten: how many ends of sessions, numbered: how many requests that went to other sites,
 //!             begun: where the log was when this became one
 //! ended    := 11, session, zxid i64        a session that has ended, and with which update
-//! home     := 12, session i64, site u8     where the client of a session is
+//! home     := 12, session i64, site u8     where the client of a session is; twice if it has come there from another site
 //! imported := 13, site u8, position u64    how far the log of a site is here
 //! waiting  := 14, site, server, by u8, number u64, session i64, asked          a request that is on its way
 //! recalled := 15, path                     a token that the hub wants back
+//! seen     := 18, site u8, zxid, floor i64  the last update of a site that is here, and that was when this one's log
+//!                                          began; of this site itself the last reign whose hub it has promised
+//!                                          something, 0 of none, and the last that it has made elsewhere
+//! seen of  := 23, partition u8, site u8, zxid, floor i64     the same of a partition of a site that has several
+//! root mark := 24, site u8                 who has the token of the root, where that lives on another partition
+//! owned    := 25, session i64, path        an ephemeral that lives on another partition, below something here
 //! kept     := 20, site u8, zxid i64        the last update that others had of a site that was given up; of site 0:
 //!                                          that they have of this one
 //! level    := 22, level u8                 the feature level of the sites, right behind the header, if it is not 1

@@ -40,6 +40,8 @@ pub(crate) struct Session {
     pub(crate) contact: Contact,
     /// The site where its client is; see [`crate::sites`].
     pub(crate) home: u8,
+    /// The largest zxid that had been told here when its client came from another site, 0 if it never did.
+    pub(crate) came_zxid: i64,
     /// The other partitions where it owns ephemerals, or has: a bit for each.
     pub(crate) visited: u64,
     /// Head of the list of its ephemerals.
@@ -129,15 +131,22 @@ impl Sessions {
         password: [u8; PASSWORD_LEN],
         contact: Contact,
     ) {
-        let (home, visited, first_ephemeral, ephemeral_count) = match self.by_id.get(&id) {
+        let session = match self.by_id.get(&id) {
             Some(old) => {
                 self.digest = self.digest.wrapping_sub(old.term(id));
-                (old.home, old.visited, old.first_ephemeral, old.ephemeral_count)
+                Session { timeout_ms, password, contact, ..old.clone() }
             }
-            None => (0, 0, NONE, 0),
+            None => Session {
+                timeout_ms,
+                password,
+                contact,
+                home: 0,
+                came_zxid: 0,
+                visited: 0,
+                first_ephemeral: NONE,
+                ephemeral_count: 0,
+            },
         };
-        let session =
-            Session { timeout_ms, password, contact, home, visited, first_ephemeral, ephemeral_count };
         self.digest = self.digest.wrapping_add(session.term(id));
         self.by_id.insert(id, session);
     }

@@ -44,7 +44,7 @@ impl Tree {
             block.extend_from_slice(&session.password);
             session.contact.encode(block);
             write_visits(id, session.visited, block);
-            write_home(id, session.home, block);
+            write_home(id, session, block);
         }
         self.write_placed(&mut walk);
         self.write_sites(&mut walk);

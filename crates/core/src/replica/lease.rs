@@ -33,7 +33,7 @@ impl Replica {
 
     /// Whether sites become the hub without an operator.
     #[inline]
-    pub(super) fn may_be_replaced(&self) -> bool {
+    pub(crate) fn may_be_replaced(&self) -> bool {
         self.config.site.is_some_and(|site| site.automatic_promotion)
     }
 
@@ -55,10 +55,7 @@ impl Replica {
             return;
         }
         if self.sites.lease.is_time_to_ask(now_us) {
-            let ask = SiteMessage::Ask { term: self.timeline.term(), asked_us: now_us }.encode();
-            let open = self.sites.outgoing.iter().filter(|(_, outgoing)| outgoing.is_open);
-            let asks: Vec<_> = open.map(|(site, _)| (*site, ask.clone())).collect();
-            self.sites.outbox.extend(asks);
+            self.ask_for_promises(members);
         }
         let is_held = self.holds_lease();
         self.sites.lease.note_held(is_held, now_us);
@@ -66,6 +63,17 @@ impl Replica {
         if is_held {
             self.let_return();
         }
+    }
+
+    /// Too few promises give no lease, and would only keep those that give them from having another hub.
+    fn ask_for_promises(&mut self, members: SiteSet) {
+        let is_open = |site: &SiteId| self.sites.is_open(*site);
+        let open: Vec<SiteId> = members.iter().filter(is_open).collect();
+        if !Lease::is_majority(open.len() + 1, members) {
+            return;
+        }
+        let ask = SiteMessage::Ask { term: self.timeline.term(), asked_us: self.now.mono_us }.encode();
+        self.sites.outbox.extend(open.into_iter().map(|site| (site, ask.clone())));
     }
 
     /// When the others are to be asked next.
@@ -157,14 +165,14 @@ impl Replica {
             return;
         }
         let reign = tree.reign();
-        self.sites.lease.bind(reign, self.now.mono_us);
+        self.sites.lease.bind(self.now.mono_us);
         self.applied.partition.propose_site_item(None, &SiteItem::Promised { reign, term, asked_us });
     }
 
     /// This site has promised something to its hub: it is durable now.
     pub(super) fn note_promise(&mut self, item: &Item<'_>) {
         let Outcome::Site(SiteItem::Promised { reign, term, asked_us }) = item.outcome else { return };
-        self.sites.lease.bind(reign, self.now.mono_us);
+        self.sites.lease.bind(self.now.mono_us);
         let tree = self.applied.partition.tree();
         let Some(hub) = tree.hub().filter(|_| tree.reign() == reign && !self.is_between_reigns()) else {
             return;
@@ -201,7 +209,8 @@ impl Replica {
         let floors: BTreeMap<Source, i64> = tree.floors().collect();
         let floor = |source: &Source| floors.get(source).copied().unwrap_or(0);
         let updates = tree.seen().map(|(source, last)| (source, (last, floor(&source)))).collect();
-        SiteReach { members: self.members(), updates, has_promised: self.sites.lease.is_of(tree.reign()) }
+        let has_promised = tree.streams().promised_in() == tree.reign();
+        SiteReach { members: self.members(), updates, has_promised }
     }
 
     /// The sites that have to miss the hub, too, if this one may take its place without an operator. Which of those that

@@ -29,11 +29,13 @@ impl Replica {
         listed.chain(self.company()).filter(|id| *id != self.config.server_id).collect()
     }
 
-    /// The other sites that were not given up: those of the list, and whoever has come.
+    /// The other sites that were not given up: those of the list, and whoever has come. Also one that was, and is connected
+    /// to join anew: it was let in when it could read what is in use, and is about to be given the state.
     fn other_sites(&self) -> SiteSet {
         let tree = self.applied.partition.tree();
         let known = tree.known_sites().filter(|site| !tree.is_lost(*site));
         known
+            .chain(self.sites.outgoing.keys().copied())
             .fold(self.members(), SiteSet::with)
             .without(tree.own_site().map_or(SiteSet::default(), SiteSet::of))
     }

@@ -106,11 +106,13 @@ impl Replica {
         let is_here = |path: &&str| placement.of(path) == own;
         let connection = self.clients.connections.get(id);
         let session = connection.map_or(0, |connection| connection.session);
-        // What it was told elsewhere does not say what it has seen of here: it is told of everything, and reads again.
         let has_come = connection.is_some_and(|connection| connection.mode.has_come);
         let (tree, watches, extensions) = self.applied.partition.parts_mut();
         let watcher = WatcherId(id.0);
-        let since = if has_come { 0 } else { request.relative_zxid };
+        let told = request.relative_zxid;
+        // What it was told elsewhere does not say what it has seen of here: it is told of everything, and reads again. It
+        // may have come with a connection before this one, and have heard nothing on that.
+        let since = if has_come || tree.was_told_elsewhere(session, told) { 0 } else { told };
         let mut missed = |kind: EventKind, path: &str| {
             notify(&mut self.clients.connections, &mut self.stats, id, ZXID_UNKNOWN, kind, path);
         };

@@ -271,6 +271,7 @@ impl Replica {
     /// An update that says who the hub is, or who is none of the sites, is applied.
     pub(super) fn reign_applied(&mut self, update: &Update<'_>) {
         let Some(lost) = update.lost_sites() else { return };
+        self.sites.lease.sites_changed(self.applied.applying);
         let tree = self.applied.partition.tree();
         let own = tree.own_site().unwrap_or_default();
         if !self.has_sessions() {

@@ -111,6 +111,7 @@ impl Replica {
                 self.other_site_has(from, Shared { position, zxid: 0 });
                 let needed = self.sites.needed();
                 self.sites.kept.trim(needed, KEPT_LEAST_BYTES, self.kept_bytes());
+                self.tend_joining();
             }
             SiteMessage::Ask { term, asked_us } => self.promise(from, term, asked_us),
             SiteMessage::Promise { term, asked_us } => self.has_promised(from, term, asked_us),

@@ -6,6 +6,7 @@
 //! down again as the request's outcome. Its client's server recognizes it by its number when it is imported here. So a
 //! request outlives whoever leads at either side, and is carried out once.
 
+use crate::lease::Lease;
 use crate::replica::Replica;
 use crate::replica::site_policy::{Needs, only_waits, request_of};
 use crate::site_news::{SiteNews, Tried};
@@ -23,8 +24,8 @@ use stoa_partition::{
 use stoa_placement::FIRST;
 use stoa_timeline::{Lead, Origin};
 use stoa_tree::{
-    Caller, CarriedOut, LackedTokens, Options, Places, SiteId, SiteStanding, SiteStep, Ticket, TokenRefusal,
-    Tree, Update, Waiting,
+    Caller, CarriedOut, LackedTokens, Options, Places, SiteId, SiteSet, SiteStanding, SiteStep, Ticket,
+    TokenRefusal, Tree, Update, Waiting,
 };
 use stoa_wire::{Acl, AclList, Create, CreateMode, ErrorCode, Opcode, READ_ACL, Reader, Request};
 
@@ -147,7 +148,7 @@ impl Replica {
     /// At the hub: a snapshot of this position of the log is there.
     pub(super) fn snapshot_for_sites(&mut self, position: u64) {
         let joining = core::mem::take(&mut self.sites.wanted.joining);
-        let (known, unknown) = joining.into_iter().partition(|site| self.knows_site(*site));
+        let (known, unknown) = joining.into_iter().partition(|site| self.may_have_state(*site));
         self.sites.wanted.joining = unknown;
         let known: BTreeSet<SiteId> = known;
         self.sites.wanted.states.extend(known.into_iter().map(|site| (site, position)));
@@ -160,10 +161,21 @@ impl Replica {
         !tree.is_lost(site) && tree.streams().all_imported().any(|(known, _)| known == site)
     }
 
+    /// At the hub: whether a site may be given the state. Where others may take the hub's place one of those knows by then
+    /// that it is one of them again, and takes no part in that without it. Else what they lack, and this one has, would be
+    /// lost with the hub.
+    fn may_have_state(&self, site: SiteId) -> bool {
+        let (others, since) = (self.members().without(SiteSet::of(site)), self.sites.lease.changed_at());
+        let may_act = self.may_be_replaced() && Lease::are_enough(others) && since > 0;
+        let link = |other: SiteId| self.sites.outgoing.get(&other);
+        let knows = |other| link(other).is_some_and(|link| link.is_open && link.acknowledged >= since);
+        self.knows_site(site) && (!may_act || others.iter().any(knows))
+    }
+
     /// At the hub: a site asks for the state.
     pub(super) fn site_joins(&mut self, site: SiteId) {
         self.sites.wanted.joining.insert(site);
-        if self.knows_site(site) {
+        if self.may_have_state(site) {
             self.request_snapshot();
         }
         self.tend_sites();
@@ -171,7 +183,8 @@ impl Replica {
 
     /// At the hub: takes a snapshot for sites that wait for one. The one before may have failed.
     pub(super) fn tend_joining(&mut self) {
-        if self.sites.wanted.joining.iter().any(|site| self.knows_site(*site)) && !self.is_snapshotting() {
+        if self.sites.wanted.joining.iter().any(|site| self.may_have_state(*site)) && !self.is_snapshotting()
+        {
             self.request_snapshot();
         }
     }

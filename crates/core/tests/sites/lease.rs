@@ -3,7 +3,7 @@
 use super::random::Random;
 use super::*;
 use std::panic::catch_unwind;
-use stoa_core::{ReignRefusal, SiteSet, Succession, SuccessionStep};
+use stoa_core::{Greeting, ReignRefusal, SiteSet, Succession, SuccessionStep, has_nothing_to_tell};
 
 fn set_of(sites: &[SiteId]) -> SiteSet {
     sites.iter().copied().fold(SiteSet::default(), SiteSet::with)
@@ -130,6 +130,30 @@ fn whom_one_of_the_others_hears_is_not_replaced() {
     assert!(world.tree(3).get("/a").is_some());
 }
 
+/// Half of the sites hear it. What they promise gives it no lease, so it asks them for nothing, and the others have another
+/// hub.
+#[test]
+fn a_hub_that_too_few_sites_hear_keeps_nobody_from_taking_its_place() {
+    let mut world = World::automatic(4);
+    for other in [3, 4] {
+        world.cut.extend([(HUB, other), (other, HUB)]);
+        world.site(HUB).server.site_lost(other);
+    }
+    world.pass_in_turns(12_000);
+    assert!(!world.site_at(HUB).acts_as_hub());
+    let are_free = [2, 3, 4].map(|site| world.site_at(site).misses_hub(world.now));
+    assert_eq!(are_free, [true; 3]);
+    assert_eq!(world.succession(2), SuccessionStep::TakePlace(set_of(&[3, 4])));
+    // One more of them is enough.
+    world.cut.retain(|(from, to)| ![*from, *to].contains(&3));
+    world.connect_sites(3);
+    world.settle();
+    world.pass_in_turns(200);
+    assert!(world.site_at(HUB).acts_as_hub());
+    let are_free = [2, 3, 4].map(|site| world.site_at(site).misses_hub(world.now));
+    assert_eq!(are_free, [false, false, true]);
+}
+
 #[test]
 fn who_starts_again_may_have_promised() {
     let mut world = World::automatic(3);
@@ -141,6 +165,25 @@ fn who_starts_again_may_have_promised() {
     assert!(!world.site_at(3).misses_hub(world.now));
     world.pass_in_turns(200);
     assert!(world.site_at(3).misses_hub(world.now), "it began at {began:?}");
+}
+
+/// A hub that has never asked for promises needs none, so they have to know that this one has.
+#[test]
+fn sites_that_have_all_started_again_know_that_the_hub_asks_for_promises() {
+    let mut world = World::automatic(3);
+    world.pass_in_turns(8_000);
+    world.cut_off(HUB);
+    for site in [2, 3] {
+        world.restart(site);
+    }
+    world.pass_in_turns(9_900);
+    assert_eq!(world.site_at(2).may_take_place(world.now), None);
+    world.pass_in_turns(200);
+    assert_eq!(world.succession(2), SuccessionStep::TakePlace(set_of(&[3])));
+    world.take_place(2);
+    assert_eq!((world.tree(3).hub(), world.tree(3).is_lost(HUB)), (Some(2), true));
+    // The next one counts on no promise yet that was given to the one before.
+    assert!(!world.site_at(3).reach().has_promised || world.tree(3).streams().promised_in() == 2);
 }
 
 #[test]
@@ -288,6 +331,72 @@ fn a_hub_without_a_lease_gives_nobody_up() {
     world.lose(2);
     world.settle();
     assert!(world.tree(3).is_lost(2));
+}
+
+/// Else the others could take the hub's place without a site that has more of what the hub had done.
+#[test]
+fn a_site_has_the_state_when_another_one_knows_that_it_is_back() {
+    let mut world = World::automatic(4);
+    world.lose(2);
+    world.settle();
+    world.pass_in_turns(21_000);
+    for other in [3, 4] {
+        world.cut.extend([(HUB, other), (other, HUB)]);
+    }
+    world.come_back(2, false);
+    world.pass_in_turns(2_000);
+    assert!(!world.tree(HUB).is_lost(2) && world.tree(3).is_lost(2));
+    assert!(!world.site_at(2).has_joined());
+    world.cut.retain(|(from, to)| ![*from, *to].contains(&3));
+    world.pass_in_turns(2_000);
+    assert!(!world.tree(3).is_lost(2) && world.tree(4).is_lost(2));
+    assert!(world.site_at(2).has_joined());
+    world.cut.clear();
+    world.settle();
+    world.check_equal();
+}
+
+/// It could not follow, and nobody would give it the state before there is a hub.
+#[test]
+fn whoever_is_to_be_the_hub_does_not_wait_for_a_site_that_has_not_taken_the_state_yet() {
+    let mut world = World::automatic(4);
+    world.lose(4);
+    world.settle();
+    world.pass_in_turns(21_000);
+    world.come_back(4, false);
+    while world.tree(HUB).is_lost(4) {
+        world.carry(4, HUB);
+        world.store(HUB);
+    }
+    // It is one of them again, and the hub goes on to another site before it has given it the state.
+    world.cut.extend([(HUB, 4), (4, HUB)]);
+    world.site(HUB).server.site_lost(4);
+    world.claim(2, &[]);
+    world.settle();
+    let looks = |world: &World, site| {
+        let greeting = Greeting::of(world.site_at(site), true);
+        has_nothing_to_tell(world.site_at(2), site, &greeting)
+    };
+    assert_eq!((world.tree(2).waits_for(), world.tree(2).hub()), (set_of(&[4]), Some(HUB)));
+    assert_eq!((looks(&world, 3), looks(&world, HUB)), (None, None));
+    let (lost, needed) = looks(&world, 4).unwrap();
+    assert_eq!((lost, needed), (set_of(&[4]), set_of(&[HUB, 3])));
+    let now = world.now;
+    world.site(2).server.claim_reign(lost, needed, now).unwrap();
+    world.poll(2);
+    while world.store(2) {}
+    for other in [HUB, 3] {
+        world.connect_sites(other);
+    }
+    world.settle();
+    assert_eq!((world.tree(3).hub(), world.tree(3).is_lost(4)), (Some(2), true));
+    assert!(!world.site_at(4).has_joined());
+    // It joins when there is a hub.
+    world.cut.clear();
+    world.connect_sites(4);
+    world.pass_in_turns(21_000);
+    assert!(world.site_at(4).has_joined());
+    world.check_equal();
 }
 
 /// A hub with a site that has come back a moment before, and of which another one has not heard since.

@@ -112,6 +112,23 @@ fn whoever_is_away_holds_the_level_back_and_who_was_given_up_does_not() {
     assert_eq!(world.levels_in_use(), [2, 2, 1]);
 }
 
+/// It was let in, and is to have the state next: that has to be one that it can read.
+#[test]
+fn whoever_comes_back_holds_the_level_back() {
+    let mut world = World::new(3);
+    (1..=2).for_each(|site| world.upgrade(site));
+    world.settle();
+    world.lose(3);
+    world.settle();
+    world.come_back(3, false);
+    assert!(world.tree(HUB).is_lost(3));
+    assert_eq!(world.raise(), Err(sites_hold_back(&[(3, Some(1))])));
+    world.settle();
+    assert!(world.site_at(3).has_joined());
+    assert_eq!(world.raise(), Err(sites_hold_back(&[(3, Some(1))])));
+    world.check_equal();
+}
+
 #[test]
 fn a_site_that_is_too_old_is_refused_from_when_the_level_is_about_to_be_raised() {
     let mut world = World::new(2);

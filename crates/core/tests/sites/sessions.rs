@@ -176,6 +176,39 @@ fn who_comes_from_another_site_is_told_of_everything_that_it_watches() {
     assert_eq!(frames.iter().map(|frame| frame.xid).collect::<Vec<_>>(), [-1, -8]);
 }
 
+/// It hears nothing on the connection with which its session comes, and sets its watches on the next one.
+#[test]
+fn who_has_come_and_has_heard_nothing_yet_is_told_of_everything_that_it_watches() {
+    let mut world = World::new(3);
+    let at_3 = world.open(3);
+    world.ask(at_3, &create(1, "/watched", CreateMode::Persistent));
+    let (at_2, opened) = world.open_with(2, 0, &[0; 16]);
+    let told =
+        (2..6).map(|xid| world.ask(at_2, &create(xid, &format!("/other{xid}"), CreateMode::Persistent)).zxid);
+    let told = told.max().unwrap();
+    let (session, password) = (opened.session_id, opened.password.to_vec());
+    let (client, _) = world.come(3, session, &password);
+    let again = |world: &mut World, told: i64| {
+        let (client, _) = world.open_with(3, session, &password);
+        let watches = request(-8, Opcode::SetWatches, |out| {
+            encode::set_watches(out, told, &[&["/watched"], &[], &[]]);
+        });
+        world.send(client, &watches);
+        world.settle();
+        let xids: Vec<i32> = world.take(client).iter().map(|frame| frame.xid).collect();
+        let now = world.now;
+        world.site(3).server.disconnected(client.1, now);
+        xids
+    };
+    let now = world.now;
+    world.site(3).server.disconnected(client.1, now);
+    assert!(world.tree(3).get("/watched").unwrap().stat().mzxid < told);
+    assert_eq!(again(&mut world, told), [-1, -8]);
+    // What it was told here says what it has seen.
+    let told = world.ask(at_3, &create(2, "/later", CreateMode::Persistent)).zxid;
+    assert_eq!(again(&mut world, told), [-8]);
+}
+
 #[test]
 fn the_hub_knows_a_site_before_that_serves_anybody() {
     let mut world = World::new(2);

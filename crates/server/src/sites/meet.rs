@@ -301,9 +301,10 @@ impl Sites {
         driver.server.borrow_mut().site_levels(site.number, hello.levels);
         // Who is to be the hub says so when it asks: to ask back would cost a handshake more.
         self.hear_of(hello.claim, driver);
+        let greeting = hello.greeting();
+        self.go_on_without(&site, &greeting, driver);
         let server = driver.server.borrow();
         let tree = server.tree();
-        let greeting = hello.greeting();
         if hello.claim.is_none() && knows_later_hub(&server, &greeting) {
             self.to_look_at.set(self.to_look_at.get().with(site.number));
         }

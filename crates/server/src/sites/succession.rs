@@ -1,10 +1,10 @@
 //! How a site becomes the hub without an operator. What is to be done is decided in the core, [`stoa_core::Succession`];
 //! this does it.
 
-use stoa_core::{SiteSet, SuccessionStep, hub_is_back};
+use stoa_core::{Greeting, SiteSet, SuccessionStep, has_nothing_to_tell, hub_is_back};
 
-use super::Sites;
 use super::hello::Welcome;
+use super::{Site, Sites};
 use crate::driver::Driver;
 
 impl Sites {
@@ -59,6 +59,24 @@ impl Sites {
         if let Ok(claim) = claimed {
             tracing::warn!(
                 "the hub is there again: it follows {} like the others, and is not given up",
+                self.own
+            );
+            self.to_look_at.set(claim.needed);
+        }
+    }
+
+    /// At who is to be the hub: a site for which it waits has not taken the state since it came back, and so has nothing
+    /// to tell. It joins anew when there is a hub.
+    pub(super) fn go_on_without(&self, site: &Site, greeting: &Greeting, driver: &Driver) {
+        let without = has_nothing_to_tell(&driver.server.borrow(), site.number, greeting);
+        let Some((lost, needed)) = without else { return };
+        let now = driver.now();
+        let claimed = driver.server.borrow_mut().claim_reign(lost, needed, now);
+        driver.after_input();
+        if let Ok(claim) = claimed {
+            tracing::warn!(
+                "{} has come back, and has not taken the state yet: it is not waited for, and joins when {} is the hub",
+                site.addresses.name,
                 self.own
             );
             self.to_look_at.set(claim.needed);

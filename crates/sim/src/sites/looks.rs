@@ -7,7 +7,7 @@ use super::{Passage, SiteRun};
 use crate::ensemble::FromAbroad;
 use stoa_core::{
     Claim, Greeting, SiteAnswer, SiteId, SiteReach, SiteSet, Succession, SuccessionStep, answer_site,
-    believed_hub, hub_is_back, knows_later_hub,
+    believed_hub, has_nothing_to_tell, hub_is_back, knows_later_hub,
 };
 
 /// How often a site asks another one who the hub is, microseconds.
@@ -93,6 +93,7 @@ impl SiteRun {
         else {
             return;
         };
+        self.hears_of_nothing(site, (at, end), greeting);
         let Some(shard) = self.worlds[at].shard(end.server) else { return };
         let tree = shard.tree();
         let (hub, reign, claim) = (tree.hub().unwrap_or_default(), tree.reign(), tree.streams().claim());
@@ -106,6 +107,16 @@ impl SiteRun {
         if self.lines.cut_until(at, asks.0, self.now_us).is_none() {
             let way_us = self.way_us(at, asks.0);
             self.after(way_us, Passage::Learn(asks, told));
+        }
+    }
+
+    /// Who is to be the hub hears from a site that has nothing, and for which it waits.
+    fn hears_of_nothing(&mut self, site: SiteId, (at, end): (usize, End), greeting: &Greeting) {
+        let shard = self.worlds[at].shard(end.server);
+        if let Some((lost, others)) = shard.and_then(|shard| has_nothing_to_tell(shard, site, greeting)) {
+            let order = FromAbroad::Promote { lost, others };
+            self.worlds[at].comes_from_abroad(self.now_us, (end.server, end.life), order);
+            self.is_to_look_at(at, end, others);
         }
     }
 

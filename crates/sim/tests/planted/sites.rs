@@ -68,6 +68,7 @@ alarms! {
     a_promise_that_is_not_kept_is_found: PromiseIsNotKept in "automatic",
     a_lease_that_is_counted_from_the_answer_is_found: LeaseFromTheAnswer in "automatic",
     a_level_that_not_all_sites_read_is_found: RaisedBeforeSitesRead in "releases",
+    a_level_that_who_joins_does_not_read_is_found: RaisedBeforeJoinersRead in "releases",
     who_follows_though_it_is_bound_is_found: FollowsThoughBound in "automatic",
 }
 
@@ -92,6 +93,18 @@ fn a_lease_that_lasts_as_long_as_a_promise_is_found() {
 #[test]
 fn a_promise_that_ends_with_a_start_is_found() {
     found_from(131, "automatic", 1, Bug::PromiseEndsWithAStart);
+}
+
+/// The same, and the hub has to stay away for long.
+#[test]
+fn a_promise_that_is_forgotten_with_a_start_is_found() {
+    found_from(140_000_301, "automatic", 1, Bug::ForgetsThatItPromised);
+}
+
+/// The hub has to hear just half of the sites, and for long.
+#[test]
+fn a_hub_that_asks_though_too_few_hear_is_found() {
+    found_from(150_000_501, "automatic", 1, Bug::AsksThoughTooFewHear);
 }
 
 #[test]

@@ -9,6 +9,10 @@
 //! told of every znode that another site has changed last: to be told once too often is harmless, as every reader of
 //! an event reads again.
 //!
+//! Who has come from another site may have been told there what is larger than all that was changed here behind his back.
+//! What he was told there had all come here when his session did, so it is known of each session what had been told by
+//! then: who was told no more than that since has been told nothing here yet, and is told of every znode.
+//!
 //! What a site has told that was given up since says nothing at all of what is here: who was told no more than what is
 //! larger than all that (`LOST_ZXIDS` in `partition/src/sites.rs`) is told of every znode.
 
@@ -80,6 +84,13 @@ impl Tree {
         if zxid <= self.zxids.last {
             self.sites.late.note(id, changed, self.zxids.last);
         }
+    }
+
+    /// Whether who speaks for a session, and was told this zxid last, was told that at another site, or may have been. What
+    /// he was told there does not say what he has seen of here.
+    #[must_use]
+    pub fn was_told_elsewhere(&self, session: i64, told: i64) -> bool {
+        self.sessions.get(session).is_some_and(|session| told <= session.came_zxid)
     }
 
     /// Whether the data of the znode at a path was changed after a client was told this zxid, or may have been; `None`

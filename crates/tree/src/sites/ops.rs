@@ -353,9 +353,11 @@ impl Tree {
             }
             SiteOp::Home { site, life } => {
                 let site = if life == self.times_lost(site) { site } else { self.sites.hub };
+                let told = if site == self.sites.own { self.zxids.last.max(update.zxid) } else { 0 };
                 let gone = self.sessions.change(update.session, |session| {
                     // Nobody speaks for it before its client has come there.
                     (session.home, session.contact) = (site, Contact::default());
+                    session.came_zxid = told;
                 });
                 // Only the first partition knows them all.
                 if gone.is_none() && self.nodes[ROOT_ID].is_absent() {

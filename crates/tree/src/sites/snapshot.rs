@@ -2,6 +2,7 @@
 
 use crate::load::Loader;
 use crate::records::{LoadError, RecordReader, Result, put_bytes};
+use crate::session::Session;
 use crate::sites::level;
 use crate::sites::reign::{Claim, Loss};
 use crate::sites::state::{NO_SITE, SITE_MAX, SiteId, SiteSet, Source};
@@ -30,12 +31,14 @@ mod tag {
     pub(super) const OWNED_AWAY: u8 = 25;
 }
 
-/// Writes the home of a session, if there are sites.
-pub(crate) fn write_home(session: i64, home: SiteId, out: &mut Vec<u8>) {
-    if home != NO_SITE {
+/// Writes the home of a session, if there are sites. Of one that has come there from another site it is said twice: a
+/// release that does not know what that means reads it twice.
+pub(crate) fn write_home(id: i64, session: &Session, out: &mut Vec<u8>) {
+    let times = if session.came_zxid == 0 { 1 } else { 2 };
+    for _ in (0..times).filter(|_| session.home != NO_SITE) {
         out.push(tag::HOME);
-        out.extend_from_slice(&session.to_le_bytes());
-        out.push(home);
+        out.extend_from_slice(&id.to_le_bytes());
+        out.push(session.home);
     }
 }
 
@@ -119,15 +122,21 @@ impl Tree {
             block.extend_from_slice(&[tag::KEPT, site]);
             block.extend_from_slice(&zxid.to_le_bytes());
         }
-        // What the only partition of this site has done last stands elsewhere.
+        // What the only partition of this site has done last stands elsewhere, and here in which reign it has promised
+        // something: a release that does not know that passes it over.
+        let promised_in = ZXID_MAX.min(i64::try_from(streams.promised_in()).unwrap_or(ZXID_MAX));
         let own = Source::first_of(sites.own);
-        let of_own = sites.seen.get(&own).unwrap_or(&0);
-        let others = sites.seen.iter().filter(|(source, _)| **source != own);
-        for (source, zxid) in others.chain([(&own, of_own)]) {
+        let block = walk.block();
+        block.extend_from_slice(&[tag::SEEN, sites.own]);
+        block.extend_from_slice(&promised_in.to_le_bytes());
+        let floor = sites.floors.get(&own).copied().unwrap_or_default();
+        block.extend_from_slice(&floor.to_le_bytes());
+        for (source, zxid) in &sites.seen {
             let block = walk.block();
-            match source.partition {
-                0 => block.extend_from_slice(&[tag::SEEN, source.site]),
-                partition => block.extend_from_slice(&[tag::SEEN_OF, partition, source.site]),
+            if *source == own || source.partition != 0 {
+                block.extend_from_slice(&[tag::SEEN_OF, source.partition, source.site]);
+            } else {
+                block.extend_from_slice(&[tag::SEEN, source.site]);
             }
             block.extend_from_slice(&zxid.to_le_bytes());
             let floor = sites.floors.get(source).copied().unwrap_or_default();
@@ -182,8 +191,8 @@ impl Loader {
             tag::RECALLED => Some(self.read_recalled(reader)),
             tag::REIGN => Some(self.read_reign(reader)),
             tag::LOSS => Some(self.read_loss(reader)),
-            tag::SEEN => Some(self.read_seen(0, reader)),
-            tag::SEEN_OF => Some(reader.u8().and_then(|partition| self.read_seen(partition, reader))),
+            tag::SEEN => Some(self.read_seen(None, reader)),
+            tag::SEEN_OF => Some(reader.u8().and_then(|partition| self.read_seen(Some(partition), reader))),
             tag::CLAIM => Some(self.read_claim(reader)),
             tag::READ_TOKEN => Some(self.read_read_token(reader)),
             tag::KEPT => Some(self.read_kept(reader)),
@@ -225,7 +234,12 @@ impl Loader {
 
     fn read_home(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
         let (session, home) = (reader.i64()?, site(reader)?);
-        let set = self.tree.sessions.set_home(session, home);
+        // When it came is not known any more, but that this was before.
+        let last_zxid = self.last_zxid();
+        let set = self.tree.sessions.change(session, |session| {
+            session.came_zxid = if session.home == NO_SITE { 0 } else { last_zxid };
+            session.home = home;
+        });
         set.ok_or(LoadError::Malformed("a session that is missing has a home"))
     }
 
@@ -266,10 +280,13 @@ impl Loader {
         Ok(())
     }
 
-    fn read_seen(&mut self, partition: u8, reader: &mut RecordReader<'_>) -> Result<()> {
+    /// What is here of a partition of a site, or of the only one.
+    fn read_seen(&mut self, of: Option<u8>, reader: &mut RecordReader<'_>) -> Result<()> {
         let (site, last, floor) = (site(reader)?, zxid(reader)?, zxid(reader)?);
-        let source = Source { site, partition };
-        if source != Source::first_of(self.tree.sites.own) || last != 0 {
+        let source = Source { site, partition: of.unwrap_or(0) };
+        if (site, of) == (self.tree.sites.own, None) {
+            self.tree.sites.streams.has_promised_in(last as u64);
+        } else {
             self.tree.sites.seen.insert(source, last);
         }
         if floor != 0 {

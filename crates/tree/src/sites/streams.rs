@@ -84,6 +84,8 @@ pub struct Streams {
     standing: SiteStanding,
     /// At a site that was given up: the last of its updates that the others have, as they have said.
     kept_zxid: Option<i64>,
+    /// The last reign whose hub this site has promised something.
+    promised_in: u64,
 }
 
 impl Streams {
@@ -320,6 +322,18 @@ impl Streams {
     /// They have said so.
     pub fn set_kept_zxid(&mut self, zxid: i64) {
         self.kept_zxid = Some(zxid);
+    }
+
+    /// The last reign whose hub this site has promised to take no part in giving it up, 0 of none. A hub that has not asked
+    /// for that needs none.
+    #[must_use]
+    pub fn promised_in(&self) -> u64 {
+        self.promised_in
+    }
+
+    /// It has promised that in this reign.
+    pub fn has_promised_in(&mut self, reign: u64) {
+        self.promised_in = self.promised_in.max(reign);
     }
 
     /// Where this site's log stood when the reign had begun here: what stands before that, and is no update, was for

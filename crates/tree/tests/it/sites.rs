@@ -3,14 +3,14 @@
 //! However all that falls, no import may fail, no two sites may hold the same token, and when the streams have ended
 //! all trees must be the same.
 
-use crate::divided::snapshot;
+use crate::divided::{load, snapshot};
 use crate::world::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stoa_tree::{
     Caller, Contact, Levels, LoadError, Loader, NewerLevel, Options, SiteId, Stamp, TokenRefusal, Tree,
     Updates, site_of_zxid, tokens_of,
 };
-use stoa_wire::{Acl, CreateMode, OPEN_ACL, Opcode, path, perms};
+use stoa_wire::{Acl, CreateMode, OPEN_ACL, Opcode, ZXID_MAX, path, perms};
 
 const HUB: SiteId = 1;
 const SITE_BITS: u32 = 5;
@@ -498,6 +498,52 @@ fn an_operation_needs_the_tokens_of_what_it_rests_on() {
     let all = multi(&[check("/g", 1), create("/a/b", b"", CreateMode::Persistent), set("/a/b", b"", -1)]);
     assert_eq!(tokens(&all), ["/g", "/a", "/a/b"]);
     assert_eq!(tokens(&create("a", b"", CreateMode::Persistent)), [""; 0]);
+}
+
+#[test]
+fn a_snapshot_says_whether_the_hub_has_asked_for_promises() {
+    let mut site = Site::new(2, 5).tree;
+    let seen: Vec<_> = site.seen().collect();
+    for reign in [0, 7, u64::MAX] {
+        site.streams_mut().has_promised_in(reign);
+        let loaded = load(&snapshot(&mut site, 100)).unwrap();
+        assert_eq!(loaded.streams().promised_in(), reign.min(ZXID_MAX as u64));
+        assert_eq!(loaded.seen().collect::<Vec<_>>(), seen);
+    }
+    // An earlier one takes nothing back.
+    site.streams_mut().has_promised_in(3);
+    assert_eq!(site.streams().promised_in(), u64::MAX);
+}
+
+#[test]
+fn what_a_client_was_told_before_it_came_is_known_also_from_a_snapshot() {
+    const STAYS: i64 = 7;
+    const GOES: i64 = 8;
+    let (mut hub, (mut leaf, _)) = (Site::new(HUB, 5), raised(Levels { oldest: 1, newest: 2 }));
+    let take = |hub: &mut Site, leaf: &mut Site, batch: &[u8]| {
+        for update in Updates::new(batch).map(Result::unwrap) {
+            hub.tree.apply(&update, &mut ()).unwrap();
+            leaf.tree.import(&update, &mut ()).unwrap();
+        }
+    };
+    for session in [STAYS, GOES] {
+        let (stamp, mut batch) = (hub.stamp(3), Vec::new());
+        let contact = Contact::default();
+        hub.tree.prepare_create_session(session, 5_000, [1; 16], contact, stamp, &mut batch).unwrap();
+        take(&mut hub, &mut leaf, &batch);
+    }
+    let (stamp, mut batch) = (hub.stamp(3), Vec::new());
+    hub.tree.prepare_home(GOES, &[1; 16], 2, stamp, &mut batch).unwrap();
+    take(&mut hub, &mut leaf, &batch);
+    let came_zxid = leaf.tree.last_zxid();
+    let slices = snapshot(&mut leaf.tree, 100);
+    let mut loader = Loader::new(Options { levels: Levels { oldest: 1, newest: 2 }, ..Options::default() });
+    slices.iter().for_each(|slice| loader.chunk(slice).unwrap());
+    for tree in [leaf.tree, loader.finish().unwrap()] {
+        assert!(tree.was_told_elsewhere(GOES, came_zxid) && !tree.was_told_elsewhere(GOES, came_zxid + 1));
+        assert!(!tree.was_told_elsewhere(STAYS, 1) && !tree.was_told_elsewhere(9, 1));
+    }
+    assert!(!hub.tree.was_told_elsewhere(GOES, 1), "it is not there any more");
 }
 
 /// The hub raises the feature level to 2, with everything that it does for that.
