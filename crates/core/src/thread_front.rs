@@ -134,7 +134,8 @@ impl ThreadFront {
 
     /// The front knows what lives where as soon as the partition does.
     pub(crate) fn look_at_placement(&mut self, replica: &Replica) {
-        self.clients.set_prepares(replica.prepares());
+        // What goes to other sites is in the order of entries, and not of the steps in them (`stoa_partition::whole_entry`).
+        self.clients.set_prepares(replica.prepares() && !replica.is_of_sites());
         let is_news = self.clients.placed() != replica.placement().version();
         if is_news {
             self.clients.place(replica.placement().clone(), replica.stamp());

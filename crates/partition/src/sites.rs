@@ -282,17 +282,7 @@ impl<'a> SiteItem<'a> {
                 let (asked_us, rest) = number(rest)?;
                 rest.is_empty().then_some(Self::Promised { reign, term, asked_us })?
             }
-            SHARE if !is_imported => {
-                let (from, rest) = rest.split_first()?;
-                let (position, items) = number(rest)?;
-                let is_readable = Items::imported(items).all(|item| item.is_ok());
-                is_readable.then_some(Self::Share { from: *from, position, items })?
-            }
-            OWNER if !is_imported => {
-                let (session, rest) = number_i64(rest)?;
-                let [home @ 1..=SITE_MAX] = *rest else { return None };
-                Self::Owner { session, home }
-            }
+            SHARE | OWNER if !is_imported => Self::decode_of_partition(*kind, rest)?,
             KEPT if !is_imported => {
                 let (zxid, rest) = number_i64(rest)?;
                 let is_one = rest.is_empty() && (0..=ZXID_MAX).contains(&zxid);
@@ -300,6 +290,19 @@ impl<'a> SiteItem<'a> {
             }
             _ => return None,
         })
+    }
+
+    /// One that is only where a site has several partitions.
+    fn decode_of_partition(kind: u8, bytes: &'a [u8]) -> Option<Self> {
+        if kind == OWNER {
+            let (session, rest) = number_i64(bytes)?;
+            let [home @ 1..=SITE_MAX] = *rest else { return None };
+            return Some(Self::Owner { session, home });
+        }
+        let (from, rest) = bytes.split_first()?;
+        let (position, items) = number(rest)?;
+        let is_readable = Items::imported(items).all(|item| item.is_ok());
+        is_readable.then_some(Self::Share { from: *from, position, items })
     }
 }
 
@@ -457,17 +460,7 @@ pub fn note_in_streams(tree: &mut Tree, item: &Item<'_>) -> Option<Waiting> {
         (Outcome::Site(SiteItem::Standing(standing)), _) => tree.streams_mut().set_standing(standing),
         (Outcome::Site(SiteItem::Promised { reign, .. }), _) => tree.streams_mut().has_promised_in(reign),
         (Outcome::Site(SiteItem::Kept { zxid }), _) => tree.streams_mut().set_kept_zxid(zxid),
-        (
-            Outcome::Site(
-                SiteItem::Import { .. }
-                | SiteItem::Recall { .. }
-                | SiteItem::Share { .. }
-                | SiteItem::Owner { .. }
-                | SiteItem::State { .. }
-                | SiteItem::Joined { .. },
-            ),
-            _,
-        ) => {}
+        (Outcome::Site(SiteItem::Import { .. } | SiteItem::Recall { .. }), _) => {}
         (_, Some(ticket)) => {
             if ticket.site == own {
                 let streams = tree.streams_mut();

@@ -34,7 +34,8 @@
 //! | `tokens` | what an operation needs |
 //! | `ops` | kinds of updates, preparing and applying them |
 //! | `import` | applying what another site has prepared |
-//! | `share` | the same where a site is divided over partitions: what is one's own |
+//! | `divided` | what a partition knows because its site is divided |
+//! | `share` | what of an import is a partition's own |
 //! | `whole` | what this site has prepared, as if it were not divided |
 //! | `join` | the state becomes the hub's |
 //! | `read_tokens` | who reads what is newest without asking |
@@ -46,6 +47,7 @@
 //! | `state`, `outstanding` | what is kept of all this, applied and proposed |
 //! | `snapshot` | what a snapshot says of it |
 
+mod divided;
 mod ended;
 mod import;
 mod join;
@@ -63,13 +65,13 @@ mod streams;
 mod tokens;
 mod whole;
 
+pub use divided::Places;
 pub(crate) use late::Changed;
 pub use level::{Levels, NewerLevel};
 pub(crate) use ops::SiteOp;
 pub use ops::TokenRefusal;
 pub(crate) use outstanding::OutstandingTokens;
 pub use reign::Claim;
-pub use share::Places;
 pub(crate) use snapshot::write_home;
 pub(crate) use state::{NO_SITE, Sites};
 pub use state::{SITE_MAX, SiteId, SiteSet, Source, site_of_zxid, source_of_zxid};

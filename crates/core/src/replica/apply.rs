@@ -17,7 +17,8 @@ use stoa_partition::{
 use stoa_placement::{HINTS_PATH, Placement};
 use stoa_timeline::Lead;
 use stoa_tree::{
-    CONFIG_PATH, Caller, Change, Observer, OpResult, Places, Refusal, SoftQuota, WatcherId, Watches,
+    CONFIG_PATH, Caller, Change, Observer, OpResult, Places, Refusal, SoftQuota, Tree, Update, WatcherId,
+    Watches,
 };
 use stoa_wire::{
     ErrorCode, EventKind, KeeperState, MultiResults, Opcode, PASSWORD_LEN, ReplyHeader, WatcherEvent,
@@ -289,19 +290,8 @@ impl Replica {
             results: telling.results,
             place: (&self.applied.placement, self.config.partition),
         };
-        let placement = &self.applied.placement;
-        let of = |path: &str| placement.of(path);
-        let places = Places { own: self.config.partition, partitions: placement.partitions(), of: &of };
-        let applied = match is_imported {
-            true if placement.is_divided() => tree.import_share(update, &places, &mut effects),
-            true => tree.import(update, &mut effects),
-            false => tree.apply(update, &mut effects),
-        };
-        applied.expect("an update that a leader prepared can be applied");
-        if let Err(newer) = tree.check_level() {
-            // What follows cannot be read, and nothing may be said of it. At its next start the server says why it stops.
-            panic!("{newer}");
-        }
+        let places = (&self.applied.placement, self.config.partition);
+        carry_out(tree, update, is_imported, places, &mut effects);
         let Effects { opened, end, overflowing, changed, programs, .. } = effects;
         for id in overflowing {
             self.check_output(id);
@@ -478,6 +468,28 @@ impl Replica {
                 self.close(id, reason);
             }
         }
+    }
+}
+
+/// Applies an update, or this partition's share of one that has come from another site.
+fn carry_out(
+    tree: &mut Tree,
+    update: &Update<'_>,
+    is_imported: bool,
+    (placement, own): (&Placement, u8),
+    effects: &mut Effects<'_>,
+) {
+    let of = |path: &str| placement.of(path);
+    let places = Places { own, partitions: placement.partitions(), of: &of };
+    let applied = match is_imported {
+        true if placement.is_divided() => tree.import_share(update, &places, effects),
+        true => tree.import(update, effects),
+        false => tree.apply(update, effects),
+    };
+    applied.expect("an update that a leader prepared can be applied");
+    if let Err(newer) = tree.check_level() {
+        // What follows cannot be read, and nothing may be said of it. At its next start the server says why it stops.
+        panic!("{newer}");
     }
 }
 

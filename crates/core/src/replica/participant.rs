@@ -86,12 +86,7 @@ impl Replica {
                 .say(from, ShardMessage::Prepared(op, Box::new(Prepared { result, at_cuts: Vec::new() })));
         }
         if let Ok(Asked::SiteStep(step)) = Asked::decode(asked) {
-            let session = if let SiteStep::Home { session, .. } = step { session } else { 0 };
-            let tree = self.applied.partition.tree_mut();
-            let (part, _) = stand.part.get_or_insert_with(|| (tree.part_begin(stamp, session), stamp.zxid));
-            let result = tree.part_op(part, PartOp::Site(step), &Caller { session, identities: &[] });
-            return self
-                .say(from, ShardMessage::Prepared(op, Box::new(Prepared { result, at_cuts: Vec::new() })));
+            return self.prepare_site_step((from, op), stamp, step);
         }
         let Ok(Asked::Write { session, identities, opcode, body, .. }) = Asked::decode(asked) else { return };
         let request = match place {
@@ -138,6 +133,16 @@ impl Replica {
         };
         let result = tree.part_op(part, kind, &caller);
         self.say(from, ShardMessage::Prepared(op, Box::new(Prepared { result, at_cuts })));
+    }
+
+    /// Prepares this partition's part of a change of the site as a whole.
+    fn prepare_site_step(&mut self, (from, op): (u8, u64), stamp: Stamp, step: SiteStep<'_>) {
+        let Some(stand) = self.leader.coordination.participation.as_mut() else { return };
+        let session = if let SiteStep::Home { session, .. } = step { session } else { 0 };
+        let tree = self.applied.partition.tree_mut();
+        let (part, _) = stand.part.get_or_insert_with(|| (tree.part_begin(stamp, session), stamp.zxid));
+        let result = tree.part_op(part, PartOp::Site(step), &Caller { session, identities: &[] });
+        self.say(from, ShardMessage::Prepared(op, Box::new(Prepared { result, at_cuts: Vec::new() })));
     }
 
     /// The operation is done or undone.

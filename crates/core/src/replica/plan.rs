@@ -42,22 +42,7 @@ impl Replica {
             plan.places = ops.places().map(|(place, _)| place).collect();
         }
         match request {
-            Ok(Request::CloseSession) => {
-                plan.ends = Some(session);
-                // Where there are sites each partition has to know that it has ended.
-                let visited = match self.is_of_sites() {
-                    true => u64::MAX & !1,
-                    false => self.applied.partition.tree().visited(session),
-                };
-                for partition in
-                    (0..self.applied.placement.partitions()).filter(|of| visited & (1 << of) != 0)
-                {
-                    plan.step(partition, 0, StepKind::Close, false);
-                }
-                plan.step(FIRST, 0, StepKind::Close, true);
-                plan.everywhere();
-                return Some(plan);
-            }
+            Ok(Request::CloseSession) => return Some(self.plan_end(plan, session)),
             Ok(request) if let Some(registration) = self.applied.partition.registration(&request) => {
                 plan.registration(own, registration);
             }
@@ -95,6 +80,22 @@ impl Replica {
 }
 
 impl Replica {
+    /// The steps of the end of a session.
+    fn plan_end(&self, mut plan: Plan, session: i64) -> Plan {
+        plan.ends = Some(session);
+        // Where there are sites each partition has to know that it has ended.
+        let visited = match self.is_of_sites() {
+            true => !1,
+            false => self.applied.partition.tree().visited(session),
+        };
+        for partition in (1..self.applied.placement.partitions()).filter(|of| visited & (1 << of) != 0) {
+            plan.step(partition, 0, StepKind::Close, false);
+        }
+        plan.step(FIRST, 0, StepKind::Close, true);
+        plan.everywhere();
+        plan
+    }
+
     /// Whether a request may concern other partitions: then it takes the long way.
     pub(crate) fn concerns_others(&self, session: i64, request: &Request<'_>) -> bool {
         if !self.applied.placement.is_divided() {

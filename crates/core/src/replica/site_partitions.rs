@@ -19,7 +19,6 @@ use crate::shard_message::ShardMessage;
 use crate::site_news::{SiteNews, TicketOutcome, TicketReply, Tried, Try, UnderWay};
 use crate::site_policy::TicketPlan;
 use crate::site_requests::Forwarded;
-use crate::sites::SiteLinks;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -367,11 +366,7 @@ impl Replica {
             self.session_goes(step.session, to, None, &Bytes::new());
         }
         self.reign_applied(&step);
-        let SiteLinks { broker, policy, .. } = &mut self.sites;
-        step.for_each_token(|path| {
-            broker.wake(path);
-            policy.arrives(path);
-        });
+        self.tokens_have_come(&step);
     }
 
     /// At the first partition: what became of a request that a client of another one has asked, if that is not told there

@@ -95,7 +95,7 @@ impl Replica {
     }
 
     /// Whether there are several sites, or may be.
-    pub(super) fn is_of_sites(&self) -> bool {
+    pub(crate) fn is_of_sites(&self) -> bool {
         self.applied.partition.tree().own_site().is_some()
     }
 
@@ -397,32 +397,41 @@ impl Replica {
                 self.ready_if_here(next);
             }
         }
-        if let Some(Waiting { ticket, .. }) = &answered {
-            self.sites.policy.take_plan(*ticket);
-            self.sites.broker.has_ended(*ticket);
+        if let Some(answered) = answered {
+            self.is_answered(&answered);
         }
-        if let Some(Waiting { session, .. }) = answered
-            && session != 0
-        {
-            let next = self.applied.partition.tree().streams().of_session(session).next();
-            match next.map(|next| next.ticket) {
-                Some(next) => self.ready_if_here(next),
-                None => self.sites.broker.session_is_quiet(session),
-            }
-        }
-        let SiteLinks { broker, policy, .. } = &mut self.sites;
         match item.outcome {
-            Outcome::Update(update) => update.for_each_token(|path| {
-                broker.wake(path);
-                policy.arrives(path);
-            }),
+            Outcome::Update(update) => self.tokens_have_come(&update),
             Outcome::Site(SiteItem::NotRecalled { path }) => {
-                broker.has_declined(path);
-                broker.wake(path);
-                policy.arrives(path);
+                self.sites.broker.has_declined(path);
+                self.sites.broker.wake(path);
+                self.sites.policy.arrives(path);
             }
             _ => {}
         }
+    }
+
+    /// At the leader: a request has its outcome.
+    fn is_answered(&mut self, Waiting { ticket, session, .. }: &Waiting) {
+        self.sites.policy.take_plan(*ticket);
+        self.sites.broker.has_ended(*ticket);
+        if *session == 0 {
+            return;
+        }
+        let next = self.applied.partition.tree().streams().of_session(*session).next();
+        match next.map(|next| next.ticket) {
+            Some(next) => self.ready_if_here(next),
+            None => self.sites.broker.session_is_quiet(*session),
+        }
+    }
+
+    /// An update may have given tokens to this site, or to another one.
+    pub(super) fn tokens_have_come(&mut self, update: &Update<'_>) {
+        let SiteLinks { broker, policy, .. } = &mut self.sites;
+        update.for_each_token(|path| {
+            broker.wake(path);
+            policy.arrives(path);
+        });
     }
 
     /// Whether who was to carry out a request does not: another site declines it, and who has asked asks once more.

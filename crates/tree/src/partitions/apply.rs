@@ -27,7 +27,7 @@ impl Tree {
             }
             PartitionOp::AdoptOf { path, parent_cversion, owner } => {
                 self.apply_adopt(update, path, parent_cversion, observer)?;
-                self.sites.owned_away.add(path, owner);
+                self.sites.divided.owned_away.add(path, owner);
                 Ok(())
             }
             PartitionOp::RemoteSession { home } => {

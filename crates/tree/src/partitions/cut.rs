@@ -118,7 +118,7 @@ impl Tree {
         let parent_digest = digest::of_path(parent_path);
         self.before_change(parent, parent_digest);
         self.remove_absent(id, digest::of_path(path));
-        self.sites.owned_away.remove(path);
+        self.sites.divided.owned_away.remove(path);
         let parent_ext = self.nodes[parent].ext;
         let parent_ext = &mut self.exts[parent_ext];
         parent_ext.pzxid = parent_ext.pzxid.max(update.zxid);

@@ -13,7 +13,7 @@ use crate::load::Loader;
 use crate::node::ROOT_ID;
 use crate::records::LoadError;
 use crate::reserved::{CONFIG_PATH, PROGRAMS, ROOT};
-use crate::sites::share::{OwnedAway, Places, is_copied};
+use crate::sites::divided::{OwnedAway, Places, is_copied};
 use crate::sites::state::{SiteId, Source};
 use crate::sites::streams::Streams;
 use crate::tree::Tree;
@@ -53,7 +53,7 @@ impl Joining {
         for id in ids {
             whole.sessions.change(id, |session| session.visited = 0);
         }
-        whole.sites.owned_away = OwnedAway::default();
+        whole.sites.divided.owned_away = OwnedAway::default();
         whole.forget_copies().map_err(LoadError::Malformed)?;
         for mut other in trees {
             whole.zxids.last = whole.zxids.last.max(other.zxids.last);
@@ -163,7 +163,7 @@ impl Tree {
                 let id = self.lookup(path).ok_or("a child is no znode")?;
                 let owner = self.nodes[id].is_ephemeral().then(|| self.ext_of(&self.nodes[id]).owner);
                 owners.extend(share.take_from(self, path)?);
-                owner.into_iter().for_each(|owner| self.sites.owned_away.add(path, owner));
+                owner.into_iter().for_each(|owner| self.sites.divided.owned_away.add(path, owner));
             }
             if (places.of)(PROGRAMS) != partition {
                 for (path, copy) in of_programs.iter().zip(&copies) {

@@ -175,7 +175,7 @@ impl Tree {
             let node = &self.nodes[id];
             match node.mark() {
                 NO_SITE if id != ROOT_ID => id = node.parent,
-                NO_SITE => return (self.sites.root_mark, id),
+                NO_SITE => return (self.sites.divided.root_mark, id),
                 mark => return (mark, id),
             }
         }
@@ -195,7 +195,7 @@ impl Tree {
     pub(super) fn set_mark(&mut self, id: u32, path_digest: u64, site: SiteId) {
         if self.nodes[id].is_absent() {
             // The root lives on another partition, and has its mark there, too.
-            self.sites.root_mark = site;
+            self.sites.divided.root_mark = site;
             return;
         }
         self.before_change(id, path_digest);

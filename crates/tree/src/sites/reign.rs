@@ -233,8 +233,8 @@ impl Tree {
 
     /// Whoever is marked with one of some sites is marked with another one.
     fn take_marks(&mut self, from: SiteSet, to: SiteId) {
-        if from.contains(self.sites.root_mark) {
-            self.sites.root_mark = to;
+        if from.contains(self.sites.divided.root_mark) {
+            self.sites.divided.root_mark = to;
         }
         for id in ROOT_ID..self.nodes.end() {
             let node = &self.nodes[id];

@@ -7,102 +7,22 @@
 //!
 //! The first partition has the sessions, so that it is told of each ephemeral that another one has. When one that lives
 //! right below the root goes with its session, which is an update of another site, nobody says so to the parent: it knows
-//! itself whose that was ([`OwnedAway`]).
+//! itself whose that was ([`crate::sites::divided`]).
 
 use crate::encoding::CreateOp;
 use crate::node::ZnodeKind;
 use crate::observer::{Observer, OpResult};
-use crate::reserved::{PROGRAMS, ROOT};
+use crate::reserved::ROOT;
+use crate::sites::divided::Places;
 use crate::sites::import::stat_of_absent;
 use crate::sites::late::Changed;
 use crate::sites::ops::SiteOp;
 use crate::sites::state::{SiteId, source_of_zxid};
 use crate::tree::Tree;
 use crate::update::{CorruptUpdate, Op, Update};
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 use stoa_wire::path;
-
-/// What lives on which partition of a site.
-#[derive(Clone, Copy)]
-pub struct Places<'a> {
-    /// The partition that asks.
-    pub own: u8,
-    /// How many there are.
-    pub partitions: u8,
-    /// On which one the znode at a path lives.
-    pub of: &'a dyn Fn(&str) -> u8,
-}
-
-impl fmt::Debug for Places<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "partition {} of {}", self.own, self.partitions)
-    }
-}
-
-/// Whether each partition has a copy of the znode at a path: it says what that knows of programs.
-pub(super) fn is_copied(path: &str) -> bool {
-    path.strip_prefix(PROGRAMS).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
-}
-
-impl Places<'_> {
-    /// A bit for each partition.
-    #[must_use]
-    pub fn everywhere(&self) -> u64 {
-        u64::MAX >> (64 - u32::from(self.partitions.max(1)))
-    }
-
-    fn of(&self, path: &str) -> u64 {
-        if is_copied(path) { self.everywhere() } else { 1 << (self.of)(path) }
-    }
-
-    fn has(&self, path: &str) -> bool {
-        self.of(path) & 1 << self.own != 0
-    }
-
-    /// The partitions that a create or delete at a path concerns.
-    fn of_both_sides(&self, path: &str) -> u64 {
-        self.of(path) | path::split(path).map_or(0, |(parent, _)| self.of(parent))
-    }
-}
-
-/// Ephemerals right below the root that live on other partitions, and whose they are.
-#[derive(Debug, Default)]
-pub(crate) struct OwnedAway {
-    by_path: BTreeMap<String, i64>,
-    by_session: BTreeMap<i64, BTreeSet<String>>,
-}
-
-impl OwnedAway {
-    /// A session has one more.
-    pub(crate) fn add(&mut self, path: &str, session: i64) {
-        self.by_path.insert(path.into(), session);
-        self.by_session.entry(session).or_default().insert(path.into());
-    }
-
-    /// It is gone, if it is one.
-    pub(crate) fn remove(&mut self, path: &str) {
-        let Some(session) = self.by_path.remove(path) else { return };
-        if let Some(paths) = self.by_session.get_mut(&session) {
-            paths.remove(path);
-            if paths.is_empty() {
-                self.by_session.remove(&session);
-            }
-        }
-    }
-
-    /// All of a session.
-    fn of(&self, session: i64) -> impl Iterator<Item = &String> {
-        self.by_session.get(&session).into_iter().flatten()
-    }
-
-    /// Each of them, and whose it is.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
-        self.by_path.iter().map(|(path, session)| (path.as_str(), *session))
-    }
-}
 
 impl Update<'_> {
     /// The partitions of a site that an update of another one concerns: a bit for each.
@@ -236,7 +156,7 @@ impl Tree {
         update: &Update<'_>,
         observer: &mut impl Observer,
     ) -> Result<(), CorruptUpdate> {
-        let owned: Vec<String> = self.sites.owned_away.of(update.session).cloned().collect();
+        let owned: Vec<String> = self.sites.divided.owned_away.of(update.session).cloned().collect();
         for path in owned {
             self.apply_disown(update, &path, observer)?;
             self.note_children_late(&path, update.zxid);
@@ -287,7 +207,7 @@ impl Tree {
             (false, true) => {
                 self.apply_adopt(update, path, parent_cversion, observer)?;
                 if let Some(session) = owner {
-                    self.sites.owned_away.add(path, session);
+                    self.sites.divided.owned_away.add(path, session);
                 }
                 self.note_children_late(path, update.zxid);
                 // Who has asked may have done so here.

@@ -89,10 +89,10 @@ impl Tree {
             block.extend_from_slice(&given.to_le_bytes());
             put_bytes(block, path.as_bytes());
         }
-        if self.sites.root_mark != NO_SITE {
-            walk.block().extend_from_slice(&[tag::ROOT_MARK, self.sites.root_mark]);
+        if self.sites.divided.root_mark != NO_SITE {
+            walk.block().extend_from_slice(&[tag::ROOT_MARK, self.sites.divided.root_mark]);
         }
-        for (path, session) in self.sites.owned_away.iter() {
+        for (path, session) in self.sites.divided.owned_away.iter() {
             let block = walk.block();
             block.push(tag::OWNED_AWAY);
             block.extend_from_slice(&session.to_le_bytes());
@@ -197,7 +197,7 @@ impl Loader {
             tag::READ_TOKEN => Some(self.read_read_token(reader)),
             tag::KEPT => Some(self.read_kept(reader)),
             tag::LEVEL => Some(self.read_level(reader)),
-            tag::ROOT_MARK => Some(site(reader).map(|site| self.tree.sites.root_mark = site)),
+            tag::ROOT_MARK => Some(site(reader).map(|site| self.tree.sites.divided.root_mark = site)),
             tag::OWNED_AWAY => Some(self.read_owned_away(reader)),
             _ => None,
         }
@@ -331,7 +331,7 @@ impl Loader {
         let session = reader.i64()?;
         let path = core::str::from_utf8(reader.bytes()?);
         let path = path.map_err(|_| LoadError::Malformed("a path that lives elsewhere is not UTF-8"))?;
-        self.tree.sites.owned_away.add(path, session);
+        self.tree.sites.divided.owned_away.add(path, session);
         Ok(())
     }
 

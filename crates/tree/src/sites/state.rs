@@ -1,11 +1,11 @@
 //! What a tree keeps of sites.
 
+use crate::sites::divided::Divided;
 use crate::sites::ended::Ended;
 use crate::sites::join::Joining;
 use crate::sites::late::Late;
 use crate::sites::read_tokens::ReadTokens;
 use crate::sites::reign::Loss;
-use crate::sites::share::OwnedAway;
 use crate::sites::streams::Streams;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -137,10 +137,8 @@ pub(crate) struct Sites {
     pub(super) streams: Streams,
     /// What has come of the hub's state that is to be this site's: see [`crate::sites::join`].
     pub(super) joining: Option<Box<Joining>>,
-    /// Who has the mark of the root, where that lives on another partition.
-    pub(super) root_mark: SiteId,
-    /// At the first of several partitions: see [`OwnedAway`].
-    pub(crate) owned_away: OwnedAway,
+    /// Where this site has several partitions.
+    pub(crate) divided: Divided,
     /// Ephemerals that the update under way has created, but that are none, with the end of their session: see
     /// [`crate::sites::ended`].
     pub(crate) absent: Vec<(String, i64)>,
@@ -165,7 +163,7 @@ impl Sites {
             floors: self.floors.clone(),
             since_zxid: self.since_zxid,
             ended: self.ended.clone(),
-            root_mark,
+            divided: Divided { root_mark, ..Divided::default() },
             ..Self::default()
         }
     }
