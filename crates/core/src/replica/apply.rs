@@ -258,7 +258,7 @@ impl Replica {
     /// `own` is the connection whose request it was, if it came in here.
     pub(crate) fn apply_update(
         &mut self,
-        update: &stoa_tree::Update<'_>,
+        update: &Update<'_>,
         own: Option<ConnectionId>,
         telling: &Telling<'_>,
     ) {
@@ -336,7 +336,7 @@ impl Replica {
         }
     }
 
-    fn count_update(&mut self, update: &stoa_tree::Update<'_>) {
+    fn count_update(&mut self, update: &Update<'_>) {
         // What the log held at the start comes from who has proposed it then.
         if update.time_ms >= self.began_ms
             && let Ok(took_ms) = u64::try_from(self.now.wall_ms - update.time_ms)

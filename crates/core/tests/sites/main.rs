@@ -14,11 +14,13 @@ mod programs;
 mod random;
 mod read_tokens;
 mod reign;
+mod requests;
 mod server;
 mod sessions;
 mod status;
 
 use bytes::Bytes;
+use requests::*;
 use server::{Server, WholeTree};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -28,35 +30,11 @@ use stoa_core::{
 };
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
-    ConnectRequest, ConnectResponse, CreateMode, ErrorCode, MultiHeader, OPEN_ACL, Opcode, Reader,
-    ReplyHeader, RequestHeader, Stat, WatcherEvent, begin_frame, end_frame, next_frame, put, request::encode,
-    xid,
+    ConnectResponse, CreateMode, ErrorCode, MultiHeader, OPEN_ACL, Opcode, Reader, ReplyHeader, WatcherEvent,
+    next_frame, put, request::encode, xid,
 };
 
 const HUB: SiteId = 1;
-
-/// One frame from a server after the handshake.
-#[derive(Debug, Clone, PartialEq)]
-struct Frame {
-    xid: i32,
-    zxid: i64,
-    err: i32,
-    body: Vec<u8>,
-}
-
-impl Frame {
-    fn stat(&self) -> Stat {
-        assert_eq!(self.err, 0, "{self:?}");
-        assert!(self.body.len() >= 68, "{self:?}");
-        let at = self.body.len() - 68;
-        Stat::decode(&mut Reader::new(&self.body[at..])).unwrap()
-    }
-
-    fn path(&self) -> &str {
-        assert_eq!(self.err, 0, "{self:?}");
-        Reader::new(&self.body).str().unwrap()
-    }
-}
 
 struct Site {
     id: SiteId,
@@ -577,61 +555,6 @@ fn tell(from: SiteId, to: SiteId, message: &Bytes) {
     }
 }
 
-fn frame(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut out = Vec::new();
-    let start = begin_frame(&mut out);
-    write(&mut out);
-    end_frame(&mut out, start);
-    out
-}
-
-/// What a client says first.
-fn opening(session_id: i64, password: &[u8]) -> Vec<u8> {
-    opening_after(0, session_id, password)
-}
-
-fn opening_after(last_zxid_seen: i64, session_id: i64, password: &[u8]) -> Vec<u8> {
-    let request = ConnectRequest {
-        protocol_version: 0,
-        last_zxid_seen,
-        timeout_ms: 10_000,
-        session_id,
-        password,
-        read_only: Some(false),
-    };
-    frame(|out| request.encode(out))
-}
-
-fn request(xid: i32, opcode: Opcode, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    frame(|out| {
-        RequestHeader { xid, opcode: opcode as i32 }.encode(out);
-        body(out);
-    })
-}
-
-fn create(xid: i32, path: &str, mode: CreateMode) -> Vec<u8> {
-    request(xid, Opcode::Create2, |out| {
-        encode::create(out, path, Some(b"x"), OPEN_ACL, mode as i32, None);
-    })
-}
-
-fn set(xid: i32, path: &str, data: &[u8]) -> Vec<u8> {
-    request(xid, Opcode::SetData, |out| encode::set_data(out, path, Some(data), -1))
-}
-
-fn delete(xid: i32, path: &str) -> Vec<u8> {
-    request(xid, Opcode::Delete, |out| encode::path_version(out, path, -1))
-}
-
-fn get(xid: i32, path: &str) -> Vec<u8> {
-    request(xid, Opcode::GetData, |out| encode::path_watch(out, path, false))
-}
-
-fn data(frame: &Frame) -> Vec<u8> {
-    assert_eq!(frame.err, 0);
-    Reader::new(&frame.body).buffer().unwrap().unwrap().to_vec()
-}
-
 #[test]
 fn a_write_goes_to_the_hub_until_the_token_comes_and_is_local_then() {
     let mut world = World::new(3);
@@ -899,10 +822,6 @@ fn what_is_forwarded_outlives_the_servers_on_its_way() {
         }
         world.check_equal();
     }
-}
-
-fn sync(xid: i32, path: &str) -> Vec<u8> {
-    request(xid, Opcode::Sync, |out| put::str(out, path))
 }
 
 #[test]
