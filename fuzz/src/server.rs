@@ -265,7 +265,7 @@ pub fn talk(sites: &mut [Member; 2], hears: &mut impl FnMut(SiteId, &Bytes)) -> 
         }
         while let Some((to, position)) = sites[from].server.poll_site_state() {
             let (other, now) = (&mut sites[1 - from].server, sites[from].now);
-            slices.iter().enumerate().for_each(|(at, slice)| other.site_state(at == 0, slice, now));
+            slices.iter().enumerate().for_each(|(at, slice)| other.site_state(u8::from(at == 0), slice, now));
             other.site_state_ended(to, HUB, position, now);
             has_talked = true;
         }
