@@ -1,6 +1,7 @@
 //! Sessions, their ephemerals, and clients that change their site.
 
 use super::*;
+use stoa_wire::Stat;
 
 #[test]
 fn a_session_is_judged_where_its_client_is() {
@@ -231,5 +232,41 @@ fn the_hub_knows_a_site_before_that_serves_anybody() {
     let bytes = world.take_bytes(client);
     let (payload, _) = next_frame(&bytes, 1000).unwrap().unwrap();
     assert_eq!(ConnectResponse::decode(payload).unwrap().session_id, session);
+    world.check_equal();
+}
+
+/// Its ephemerals go with an update that has been prepared and is not durable yet.
+#[test]
+fn a_multi_for_another_site_is_answered_by_what_sessions_that_end_leave_behind() {
+    let mut world = World::new(2);
+    let (there, here) = (world.open(HUB), world.open(2));
+    world.ask(there, &create(1, "/parent", CreateMode::Persistent));
+    world.ask(there, &create(2, "/parent/ephemeral", CreateMode::Ephemeral));
+    assert_eq!(world.tree(2).get("/parent").unwrap().stat().num_children, 1);
+    let multi = request(1, Opcode::Multi, |out| {
+        MultiHeader { opcode: Opcode::SetData as i32, done: false, err: -1 }.encode(out);
+        encode::set_data(out, "/parent", Some(b"data"), 0);
+        MultiHeader::END.encode(out);
+    });
+    world.send(here, &multi);
+    // It comes before the session begins to close, and its turn when that is not durable yet.
+    world.store(2);
+    while world.carry(2, HUB) {}
+    world.send(there, &request(3, Opcode::CloseSession, |_| {}));
+    let now = world.now;
+    let hub = world.site(HUB);
+    let first = hub.log.remove(0);
+    hub.disk.push((first.position, first.payload.join()));
+    hub.server.appended(first.position, now);
+    world.poll(HUB);
+    assert_eq!(world.tree(HUB).get("/parent").unwrap().stat().num_children, 1);
+    world.settle();
+    let frame = world.take(here).pop().expect("it is answered");
+    assert_eq!(frame.err, 0, "{frame:?}");
+    let mut results = Reader::new(&frame.body);
+    let header = MultiHeader::decode(&mut results).unwrap();
+    assert_eq!(header.opcode, Opcode::SetData as i32);
+    assert_eq!(Stat::decode(&mut results).unwrap().num_children, 0);
+    assert_eq!(world.tree(2).get("/parent").unwrap().stat().num_children, 0);
     world.check_equal();
 }

@@ -223,7 +223,9 @@ impl Tree {
     /// The body of the reply to a multi that has just been prepared here, of whose operations the first `count` were asked
     /// for.
     #[must_use]
-    pub fn reply_to_multi(&self, update: &Update<'_>, count: usize) -> Vec<u8> {
+    pub fn reply_to_multi(&mut self, update: &Update<'_>, count: usize) -> Vec<u8> {
+        // A znode's stat has how many children it will have, which others prepared before may take away.
+        self.count_going();
         let (mut body, mut left) = (Vec::new(), count);
         let read = update.for_each_op(|op| {
             left = match left.checked_sub(1) {
