@@ -352,9 +352,9 @@ impl Replica {
             self.sites.requests.begins(UnderWay { number, session, here: here || is_hub });
         }
         if let Outcome::Update(update) = item.outcome {
-            let mut given = Vec::new();
-            update.for_each_token(|path| given.push(String::from(path)));
-            if !given.is_empty() && self.timeline.leads() {
+            let mut is_given = false;
+            update.for_each_token(|_| is_given = true);
+            if is_given && self.timeline.leads() {
                 self.tend_sites();
             }
         }

@@ -19,6 +19,15 @@ impl Tree {
     /// When the update is damaged or does not fit the state: the sites have parted, which cannot be as long as one
     /// site alone holds each token. The tree must not be used any more.
     pub fn import(&mut self, update: &Update<'_>, observer: &mut impl Observer) -> Result<(), CorruptUpdate> {
+        self.import_by(update, |tree, op| tree.apply_op(update, op, observer))
+    }
+
+    /// Carries out the operations of an update of another site, each by `apply`, unless it has come before.
+    pub(super) fn import_by(
+        &mut self,
+        update: &Update<'_>,
+        mut apply: impl FnMut(&mut Self, Op<'_>) -> Result<(), CorruptUpdate>,
+    ) -> Result<(), CorruptUpdate> {
         self.expect_of_other_site(update)?;
         if self.has_come(update) {
             return Ok(());
@@ -27,7 +36,7 @@ impl Tree {
             if op.is_of_one_site() {
                 return Err(update.corrupt("it was for another site alone"));
             }
-            self.apply_op(update, op, observer)
+            apply(self, op)
         })?;
         self.end_absent(update)?;
         self.sites.seen.insert(source_of_zxid(update.zxid), update.zxid);
@@ -35,7 +44,7 @@ impl Tree {
         Ok(())
     }
 
-    pub(super) fn expect_of_other_site(&self, update: &Update<'_>) -> Result<(), CorruptUpdate> {
+    fn expect_of_other_site(&self, update: &Update<'_>) -> Result<(), CorruptUpdate> {
         let maker = self.sites.maker_of(update.zxid);
         if maker == NO_SITE || maker == self.sites.own {
             return Err(update.corrupt("it was not made at another site"));

@@ -17,7 +17,7 @@ use crate::sites::divided::Places;
 use crate::sites::import::stat_of_absent;
 use crate::sites::late::Changed;
 use crate::sites::ops::SiteOp;
-use crate::sites::state::{SiteId, source_of_zxid};
+use crate::sites::state::SiteId;
 use crate::tree::Tree;
 use crate::update::{CorruptUpdate, Op, Update};
 use alloc::string::String;
@@ -92,20 +92,7 @@ impl Tree {
         places: &Places<'_>,
         observer: &mut impl Observer,
     ) -> Result<(), CorruptUpdate> {
-        self.expect_of_other_site(update)?;
-        if self.has_come(update) {
-            return Ok(());
-        }
-        update.for_each_op(|op| {
-            if op.is_of_one_site() {
-                return Err(update.corrupt("it was for another site alone"));
-            }
-            self.apply_share(update, op, places, observer)
-        })?;
-        self.end_absent(update)?;
-        self.sites.seen.insert(source_of_zxid(update.zxid), update.zxid);
-        self.zxids.last = self.zxids.last.max(update.zxid);
-        Ok(())
+        self.import_by(update, |tree, op| tree.apply_share(update, op, places, observer))
     }
 
     /// At a partition that has no sessions: one of them, with this home, is about to own something here.
