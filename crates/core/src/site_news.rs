@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_timeline::Origin;
-use stoa_tree::{LackedTokens, Refusal, SiteId, SiteSet, Tree};
+use stoa_tree::{LackedTokens, Refusal, SiteId, SiteSet, TokenRefusal, Tree};
 use stoa_wire::{ErrorCode, Timestamp};
 
 /// From the first partition to another one, or back.
@@ -45,8 +45,8 @@ pub enum SiteNews {
     Tried(Origin, Tried),
     /// Give a token to a site.
     Give(String, SiteId),
-    /// It is given, or is not.
-    Given(String, SiteId, bool),
+    /// It is given, or why it is not.
+    Given(String, SiteId, Result<(), TokenRefusal>),
     /// Give a token to a site if it is here, and else say who has it.
     Bring(String, SiteId),
     /// A token of another site was to be brought: that has it.

@@ -595,6 +595,11 @@ impl Broker {
         self.recalled.insert(path.into())
     }
 
+    /// What waits for the token of what is at a path waits for that no more.
+    pub(crate) fn take_blocked(&mut self, path: &str) -> Vec<Ticket> {
+        self.blocked.remove(path).unwrap_or_default()
+    }
+
     /// A token is recalled that no request waits for. False if it has been already.
     pub(crate) fn recalls(&mut self, path: &str) -> bool {
         self.recalled.insert(path.into())

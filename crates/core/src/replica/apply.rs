@@ -97,7 +97,7 @@ impl Replica {
                 }
             }
             Outcome::Refused(refusal) => self.refused(refusal, own),
-            Outcome::Part(part) => self.apply_part(&part, own),
+            Outcome::Part(part) => self.apply_part(&part, own, &asked),
             Outcome::Elsewhere => own.into_iter().for_each(|id| self.write_comes_back(id, &asked)),
             Outcome::Ran(ran) => self.apply_ran(&ran, own),
             Outcome::Failed(code, text) => self.failed(code, text, own),
@@ -352,7 +352,7 @@ impl Replica {
 
     /// A part of an operation of which all are there. The reply was written when they were prepared:
     /// what it tells is not all here.
-    fn apply_part(&mut self, part: &Part<'_>, own: Option<ConnectionId>) {
+    fn apply_part(&mut self, part: &Part<'_>, own: Option<ConnectionId>, asked: &Bytes) {
         let mut parts = 0;
         for place in part.places() {
             self.applied.stamp.raise(place.partition, end_of(place.position));
@@ -376,7 +376,7 @@ impl Replica {
             }
         }
         if let Some(update) = part.update.filter(|_| self.is_of_sites()) {
-            self.note_site_step(update.single());
+            self.note_site_step(&update.single(), own, asked);
         }
         self.note_placement();
         self.is_moved_here(part);

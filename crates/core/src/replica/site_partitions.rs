@@ -101,11 +101,15 @@ impl Replica {
     pub(super) fn give_root_token(&mut self, holder: SiteId) -> Result<(), TokenRefusal> {
         let tree = self.applied.partition.tree();
         let is_here = tree.may_write("/") && tree.own_site().is_some();
-        let mut operations = self.leader.coordination.operations.iter();
-        let is_going = operations
-            .any(|it| matches!(Asked::decode(&it.asked), Ok(Asked::SiteStep(SiteStep::RootToken { .. }))));
-        if !is_here || is_going {
-            return Err(TokenRefusal::NotHeld);
+        let going =
+            self.leader.coordination.operations.iter().find_map(|it| match Asked::decode(&it.asked) {
+                Ok(Asked::SiteStep(SiteStep::RootToken { holder })) => Some(holder),
+                _ => None,
+            });
+        match going {
+            Some(to) if to == holder => return Ok(()),
+            None if is_here => {}
+            _ => return Err(TokenRefusal::NotHeld),
         }
         self.operate(None, &SiteStep::RootToken { holder });
         Ok(())
@@ -360,13 +364,13 @@ impl Replica {
         }
     }
 
-    /// A part of an operation is applied that may be a change of the site as a whole.
-    pub(super) fn note_site_step(&mut self, step: Update<'_>) {
+    /// A part of an operation is applied that may be a change of the site as a whole, which a client here may have asked for.
+    pub(super) fn note_site_step(&mut self, step: &Update<'_>, own: Option<ConnectionId>, asked: &Bytes) {
         if let Some(to) = step.new_home().filter(|_| self.has_sessions()) {
-            self.session_goes(step.session, to, None, &Bytes::new());
+            self.session_goes(step.session, to, own, asked);
         }
-        self.reign_applied(&step);
-        self.tokens_have_come(&step);
+        self.reign_applied(step);
+        self.tokens_have_come(step);
     }
 
     /// At the first partition: what became of a request that a client of another one has asked, if that is not told there
@@ -732,10 +736,10 @@ impl Replica {
                 SiteNews::Try(it) => self.take_try(*it),
                 SiteNews::Tried(origin, tried) => self.has_tried(origin, tried),
                 SiteNews::Give(path, to) => {
-                    let is_given = self.hand_token(&path, to);
-                    self.tell_news(FIRST, SiteNews::Given(path, to, is_given));
+                    let given = self.hand_token(&path, to);
+                    self.tell_news(FIRST, SiteNews::Given(path, to, given));
                 }
-                SiteNews::Given(path, to, is_given) => self.was_given(&path, to, is_given),
+                SiteNews::Given(path, to, given) => self.was_given(&path, to, given),
                 SiteNews::Bring(path, to) => self.bring_here(path, to),
                 SiteNews::HeldBy { path, holder, to } => self.is_held_by(&path, holder, to),
                 SiteNews::Return(path) => self.return_here(path),
@@ -774,12 +778,26 @@ impl Replica {
         self.tell_news(at, SiteNews::Give(path.into(), to));
     }
 
-    fn was_given(&mut self, path: &str, to: SiteId, is_given: bool) {
-        if is_given {
-            self.sites.policy.gave(path, to, self.now.mono_us);
-        } else {
-            self.sites.broker.wake(path);
+    fn was_given(&mut self, path: &str, to: SiteId, given: Result<(), TokenRefusal>) {
+        match given {
+            Ok(()) => self.sites.policy.gave(path, to, self.now.mono_us),
+            // What waits for that needs it at another site.
+            Err(TokenRefusal::Ephemeral) => self.refuse_waiting_for(path),
+            Err(_) => self.sites.broker.wake(path),
         }
+    }
+
+    /// What is at a path stays here, and what waits for that to go elsewhere is not carried out.
+    fn refuse_waiting_for(&mut self, path: &str) {
+        for ticket in self.sites.broker.take_blocked(path) {
+            let waiting = self.applied.partition.tree().streams().waiting(ticket);
+            let server = waiting.filter(|it| it.by == CarriedOut::Here).map(|waiting| waiting.server);
+            let origin = server.map(|server| Origin { server, request: ticket.number, site: ticket.site });
+            if origin.is_some() {
+                self.refuse_ticket(ticket, origin);
+            }
+        }
+        self.sites.broker.wake(path);
     }
 
     fn bring_here(&mut self, path: String, to: SiteId) {
@@ -788,8 +806,8 @@ impl Replica {
         match tree.holder_to_be(&path).filter(|_| may_go) {
             Some(holder) if holder == to => {}
             Some(holder) if Some(holder) == tree.own_site() => {
-                let is_given = self.give_token(&path, to).is_ok();
-                self.tell_news(FIRST, SiteNews::Given(path, to, is_given));
+                let given = self.give_token(&path, to);
+                self.tell_news(FIRST, SiteNews::Given(path, to, given));
             }
             Some(holder) => self.tell_news(FIRST, SiteNews::HeldBy { path, holder, to }),
             None => {}
@@ -804,7 +822,9 @@ impl Replica {
             let _ = self.applied.partition.propose_read_return(&path, self.now);
             return;
         }
-        if self.applied.partition.tree().holder_to_be(&path) == Some(own) && self.hand_token(&path, hub) {
+        if self.applied.partition.tree().holder_to_be(&path) == Some(own)
+            && self.hand_token(&path, hub).is_ok()
+        {
             return;
         }
         let tree = self.applied.partition.tree();

@@ -309,6 +309,7 @@ impl Replica {
         let is_wanted = match &item.outcome {
             Outcome::Untaken => true,
             Outcome::Update(update) => comes(update),
+            Outcome::Part(part) => part.update.is_some_and(|update| comes(&update.single())),
             _ => false,
         };
         let waiting = tree.streams().waiting(ticket).filter(|_| is_wanted);
@@ -908,7 +909,7 @@ impl Replica {
     }
 
     /// Its tokens have to stay where they are, at different sites.
-    fn refuse_ticket(&mut self, ticket: Ticket, origin: Option<Origin>) {
+    pub(super) fn refuse_ticket(&mut self, ticket: Ticket, origin: Option<Origin>) {
         self.sites.broker.take_in_hand(ticket);
         if let Some(origin) = origin {
             self.applied.partition.propose_refusal(origin, ErrorCode::Unimplemented.into());
@@ -920,7 +921,7 @@ impl Replica {
         let LackedTokens { needed, missing, .. } = lacked;
         let here = needed.iter().filter(|path| !missing.iter().any(|(missing, _)| missing == *path));
         // What is not there yet is held with what is above it.
-        here.into_iter().all(|path| self.hand_token(path, to))
+        here.into_iter().all(|path| self.hand_token(path, to).is_ok())
     }
 
     /// Gives back the tokens that the hub wants.
@@ -944,7 +945,7 @@ impl Replica {
                 continue;
             }
             let is_here = |tree: &Tree| tree.holder_to_be(&path) == Some(own);
-            if is_here(self.applied.partition.tree()) && self.hand_token(&path, hub) {
+            if is_here(self.applied.partition.tree()) && self.hand_token(&path, hub).is_ok() {
                 continue;
             }
             let tree = self.applied.partition.tree();
@@ -956,22 +957,25 @@ impl Replica {
     }
 
     /// Gives the token of what is at a path, or of what is above it when nothing is there, to a site.
-    pub(super) fn hand_token(&mut self, path: &str, to: SiteId) -> bool {
+    ///
+    /// # Errors
+    /// When it is not here, or stays.
+    pub(super) fn hand_token(&mut self, path: &str, to: SiteId) -> Result<(), TokenRefusal> {
         let mut above = path;
         loop {
             match self.give_token(above, to) {
-                Ok(()) => return true,
-                // It has gone there with what is above it.
+                Ok(()) => return Ok(()),
+                // It may have gone there with what is above it.
                 Err(TokenRefusal::NotHeld) => {
-                    return self.applied.partition.tree().holder_to_be(path) == Some(to);
+                    let is_there = self.applied.partition.tree().holder_to_be(path) == Some(to);
+                    return if is_there { Ok(()) } else { Err(TokenRefusal::NotHeld) };
                 }
                 // Nothing can be below an ephemeral, and the token of nothing there is not its session's.
-                Err(TokenRefusal::Ephemeral) if above == path => return false,
-                Err(TokenRefusal::NoZnode | TokenRefusal::Ephemeral) => match stoa_wire::path::split(above) {
-                    Some((parent, _)) => above = parent,
-                    None => return false,
-                },
-                Err(TokenRefusal::NoSite) => return false,
+                Err(TokenRefusal::Ephemeral) if above == path => return Err(TokenRefusal::Ephemeral),
+                Err(refused @ (TokenRefusal::NoZnode | TokenRefusal::Ephemeral)) => {
+                    above = stoa_wire::path::split(above).ok_or(refused)?.0;
+                }
+                Err(TokenRefusal::NoSite) => return Err(TokenRefusal::NoSite),
             }
         }
     }
