@@ -73,13 +73,55 @@ impl Decision {
     }
 }
 
+/// Operations that wait for their turn, in the order in which they were asked for.
+#[derive(Default)]
+pub(crate) struct Operations {
+    waiting: VecDeque<Pending>,
+    /// How many there have been.
+    count: u64,
+}
+
+impl Operations {
+    pub(crate) fn push(&mut self, pending: Pending) {
+        self.count += 1;
+        self.waiting.push_back(pending);
+    }
+
+    pub(crate) fn next(&self) -> Option<&Pending> {
+        self.waiting.front()
+    }
+
+    /// The next one has come to its end.
+    pub(crate) fn pop(&mut self) -> Option<Pending> {
+        self.waiting.pop_front()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Pending> {
+        self.waiting.iter()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// How many there have been: [`Self::are_done`] tells later whether any of those is left.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether of the first ones, so many, each has come to its end.
+    pub(crate) fn are_done(&self, first: u64) -> bool {
+        self.count - self.waiting.len() as u64 >= first
+    }
+}
+
 /// What a thread knows of such operations.
 #[derive(Default)]
 pub(crate) struct Coordination {
     pub(crate) next: u64,
     pub(crate) active: Option<Active>,
     /// What the site itself has to do next, before any client's request.
-    pub(crate) operations: VecDeque<Pending>,
+    pub(crate) operations: Operations,
     pub(crate) participation: Option<Participation>,
     /// Coordinators that wait until this partition can quiesce for them.
     pub(crate) waiting: VecDeque<Waiting>,

@@ -121,8 +121,8 @@ pub enum ShardMessage {
     Replaced,
     /// To the first partition of the leader: what is asked of the sender's.
     Load(Box<LoadReport>),
-    /// About this site among the others.
-    Site(Box<SiteNews>),
+    /// About this site among the others, in a term of its leader.
+    Site(u64, Box<SiteNews>),
 }
 
 impl ShardMessage {

@@ -58,8 +58,8 @@ pub enum SiteNews {
         /// Where it was to be brought.
         to: SiteId,
     },
-    /// Give a token back that the hub wants.
-    Return(String),
+    /// Give a token back that the hub wants. It is looked for when all of that is applied.
+    Return(String, Timestamp),
     /// There is none here. With a path above, it goes with the token of that, which lives elsewhere.
     NotReturned(String),
     /// Give read tokens.
@@ -109,8 +109,6 @@ pub enum TicketReply {
 /// A request of a site for a partition.
 #[derive(Debug, Clone)]
 pub struct Try {
-    /// In which term of the leader this was said.
-    pub term: u64,
     /// Whose it is.
     pub origin: Origin,
     /// What is asked.

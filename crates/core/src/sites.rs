@@ -671,11 +671,20 @@ impl ProposedReigns {
     }
 }
 
+/// A token that the hub wants back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AskedBack {
+    /// So many operations over several partitions come first, see [`crate::coordination::Operations::count`].
+    pub(crate) behind: u64,
+    /// Whether the partition that has it was asked for it.
+    pub(crate) is_asked: bool,
+}
+
 /// What a partition of a site that has several knows of the others.
 #[derive(Debug, Default)]
 pub(crate) struct Divided {
-    /// What other partitions have said, and is looked at when this one may prepare something.
-    pub(crate) news: VecDeque<(u8, SiteNews)>,
+    /// What other partitions have said, in which term, and is looked at when this one may prepare something in that.
+    pub(crate) news: VecDeque<(u8, u64, SiteNews)>,
     /// Until when the first partition has said that this server may do what is the hub's to do, and whether that is over
     /// for long.
     pub(crate) lease: (u64, bool),
@@ -692,8 +701,8 @@ pub(crate) struct Divided {
     /// At the first partition: what the others were told of what needs two sites. At another one, whether there are two.
     pub(crate) told_durability: Option<(Bytes, bool)>,
     pub(crate) has_second: bool,
-    /// At the first partition: tokens that others were asked to give back.
-    pub(crate) asked_back: BTreeSet<String>,
+    /// At the first partition: tokens that the hub wants back.
+    pub(crate) asked_back: BTreeMap<String, AskedBack>,
     /// What became of requests of clients here, of which this partition's timeline says nothing.
     pub(crate) outcomes: VecDeque<TicketOutcome>,
     /// What has come of the hub's state, before this partition's timeline says so.

@@ -35,7 +35,7 @@ pub use restore::{GoesOn, Recovered, Restore, note_whole};
 pub use share::{ImportShare, divide_import, next_number, partition_of_number};
 pub use sites::{
     Link, SiteItem, export, is_heeded, is_of_streams, made_in, note_at_partition, note_in_streams,
-    note_joining, own_updates, ticket_of, zxid_beyond_lost,
+    note_joining, own_updates, ticket_of, update_in, zxid_beyond_lost,
 };
 pub use state::{Share, State, StateLoader, encode_standing};
 pub use step::{end_of, entry_of, step_of};

@@ -626,7 +626,7 @@ fn update_of(item: &Item<'_>) -> Option<i64> {
 }
 
 /// The update that an item is, if it is one.
-pub(crate) fn update_in<'a>(item: &Item<'a>) -> Option<Update<'a>> {
+pub fn update_in<'a>(item: &Item<'a>) -> Option<Update<'a>> {
     match item.outcome {
         Outcome::Update(update) => Some(update),
         Outcome::Ran(ran) => ran.update,

@@ -104,6 +104,8 @@ pub(crate) struct Plan {
     pub(crate) home: u8,
     /// For each partition what stands behind its part, where there is something: items of streams between sites.
     pub(crate) behind: Vec<(u8, Bytes)>,
+    /// How often sites had been given up by then, see [`stoa_tree::Tree::losses`]: sessions of those are at home elsewhere.
+    pub(crate) losses: u32,
     pub(crate) opens: Option<i64>,
 }
 
@@ -123,6 +125,7 @@ impl Plan {
             ends: None,
             home: 0,
             behind: Vec::new(),
+            losses: 0,
             opens: None,
         }
     }

@@ -90,6 +90,7 @@ impl Replica {
             Judgement::Prepare => {
                 if let Asked::SiteItems { items, .. } = asked {
                     self.applied.partition.put_site_items(items);
+                    self.homes_are_proposed(items);
                     return true;
                 }
                 if self.prepare_asked(origin, &asked).is_err() {

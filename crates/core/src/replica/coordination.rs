@@ -110,8 +110,9 @@ impl Replica {
         let Some(active) = &self.leader.coordination.active else { return false };
         let Ok(asked) = Asked::decode(&active.asked) else { return false };
         if let Asked::SiteItems { .. } = asked {
-            // What lives where changes only by what this partition coordinates, too.
-            return active.plan.placement.version() == self.applied.placement.version();
+            let (plan, tree) = (&active.plan, self.applied.partition.tree());
+            return plan.placement.version() == self.applied.placement.version()
+                && plan.losses == tree.losses();
         }
         let of_here = active.origin.filter(|origin| origin.site == 0);
         let speaks = of_here.is_none_or(|origin| self.knows(origin, &asked) == Known::Yes);
@@ -132,12 +133,16 @@ impl Replica {
     /// The request whose operation has come to its end.
     pub(super) fn pop_operation(&mut self, is_of_site: bool) -> Option<Pending> {
         match is_of_site {
-            true => self.leader.coordination.operations.pop_front(),
+            true => self.leader.coordination.operations.pop(),
             false => self.leader.pending.pop_front(),
         }
     }
 
     fn begin_steps(&mut self) {
+        let Some(active) = &self.leader.coordination.active else { return };
+        if !self.is_wanted(active.origin) {
+            return self.give_up();
+        }
         let Some(active) = &mut self.leader.coordination.active else { return };
         let mut lacked = LackedTokens::default();
         active.standing.iter_mut().for_each(|it| lacked.merge(core::mem::take(&mut it.lacked)));
@@ -253,10 +258,15 @@ impl Replica {
                 ),
             );
         }
+        // Its zxid is one of this partition's, which may have no share in it, and must not give it to anything else.
+        rests_on.raise_zxid(active.zxid);
         self.applied.partition.depends_on(&rests_on);
         let reply = active.plan.reply(&active.results);
         self.is_kept(&active.asked);
         self.operation_is_kept(active.origin, &active.asked);
+        if let Ok(Asked::SiteItems { items, .. }) = Asked::decode(&active.asked) {
+            self.homes_are_proposed(items);
+        }
         let behind = active.plan.behind(own);
         self.keep_own(active.origin, &active.asked, (places, holds), (&reply, &behind));
     }

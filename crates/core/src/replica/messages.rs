@@ -32,7 +32,7 @@ impl Replica {
                 self.watches_come(from, taken, watches);
             }
             ShardMessage::Load(report) => self.load_told(from, *report),
-            ShardMessage::Site(news) => self.site_news(from, *news),
+            ShardMessage::Site(term, news) => self.site_news(from, term, *news),
             // These are for the fronts.
             ShardMessage::Front(FrontMessage::Client(..) | FrontMessage::WatermarkWanted { .. })
             | ShardMessage::Forwarded(..)

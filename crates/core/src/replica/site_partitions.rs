@@ -28,7 +28,7 @@ use stoa_front::{CloseReason, ConnectionId};
 use stoa_group::Entry;
 use stoa_partition::{
     Asked, Item, Items, Outcome, Ran, SiteItem, divide_import, made_in, note_at_partition,
-    partition_of_number, put_site_item, ticket_of, whole_entry,
+    partition_of_number, put_site_item, ticket_of, update_in, whole_entry,
 };
 use stoa_placement::FIRST;
 use stoa_sites::Durability;
@@ -37,7 +37,7 @@ use stoa_tree::{
     CarriedOut, Contact, LackedTokens, Places, SiteId, SiteSet, SiteStep, Ticket, TokenRefusal, Update,
     Waiting, source_of_zxid,
 };
-use stoa_wire::Request;
+use stoa_wire::{Request, Timestamp};
 
 /// So many uses wait to be looked at; more say nothing new.
 const USED_MAX: usize = 1024;
@@ -93,7 +93,7 @@ impl Replica {
     }
 
     fn queue_operation(&mut self, origin: Option<Origin>, asked: Bytes) {
-        self.leader.coordination.operations.push_back(Pending { origin, asked });
+        self.leader.coordination.operations.push(Pending { origin, asked });
         self.take_operations();
     }
 
@@ -143,76 +143,106 @@ impl Replica {
     /// Takes what the site itself has to do next, before what clients ask.
     pub(super) fn take_operations(&mut self) {
         while self.timeline.leads()
-            && let Some(Pending { origin, asked }) = self.leader.coordination.operations.front().cloned()
+            && let Some(Pending { origin, asked }) = self.leader.coordination.operations.next().cloned()
         {
-            if !self.take_one(origin, &asked) {
+            if self.is_wanted(origin) && !self.take_one(origin, &asked) {
                 return;
             }
-            self.leader.coordination.operations.pop_front();
+            self.leader.coordination.operations.pop();
         }
     }
 
+    /// Whether what a request has asked for is wanted still: not if its site was given up meanwhile.
+    pub(super) fn is_wanted(&self, origin: Option<Origin>) -> bool {
+        let Some(origin) = origin.filter(|origin| origin.site != 0) else { return true };
+        let ticket = Ticket { site: origin.site, number: origin.request };
+        let waiting = self.applied.partition.tree().streams().waiting(ticket);
+        waiting.is_some_and(|waiting| waiting.by == CarriedOut::Here)
+    }
+
+    /// What goes to the first partition goes to each of the others, too; of an import each gets its share.
     pub(super) fn plan_site_items(
         &self,
         mut plan: Plan,
         items: &[u8],
         others: &[(u8, &[u8])],
     ) -> Option<Plan> {
-        plan.partitions = [FIRST].into_iter().chain(others.iter().map(|(partition, _)| *partition)).collect();
-        plan.writers.clone_from(&plan.partitions);
-        let first = Some((FIRST, items)).into_iter();
-        plan.behind = first
-            .chain(others.iter().copied())
-            .map(|(of, items)| (of, Bytes::copy_from_slice(items)))
-            .collect();
         // Imports are of what other sites hold: what is prepared meanwhile rests on nothing of it.
         let is_import = |item: &Item<'_>| matches!(item.outcome, Outcome::Site(SiteItem::Import { .. }));
         plan.is_of_znodes = Items::new(items).all(|item| item.is_ok_and(|item| is_import(&item)));
         plan.is_quiet = !plan.is_of_znodes;
-        (!others.is_empty()).then_some(plan)
+        plan.behind = match plan.is_of_znodes {
+            true => self.shares_of(items),
+            false => others.iter().map(|(of, items)| (*of, Bytes::copy_from_slice(items))).collect(),
+        };
+        plan.behind.insert(0, (FIRST, Bytes::copy_from_slice(items)));
+        plan.losses = self.applied.partition.tree().losses();
+        plan.partitions = plan.behind.iter().map(|(of, _)| *of).collect();
+        plan.writers.clone_from(&plan.partitions);
+        (plan.partitions.len() > 1).then_some(plan)
     }
 
     /// At the first partition: what another site has behind a position and up to another one becomes items of this log.
     pub(super) fn import_divided(&mut self, from: SiteId, here: u64, upto: u64, entries: &[(u64, Bytes)]) {
-        let Some(own) = self.applied.partition.tree().own_site() else { return };
-        let partitions = self.applied.placement.partitions();
-        let (mut items, mut others) = (Vec::new(), Vec::new());
-        others.resize_with(usize::from(partitions), Vec::new);
-        let mut last = here;
+        let (mut items, mut last) = (Vec::new(), here);
         for (position, imported) in entries.iter().filter(|(position, _)| *position > here) {
             put_site_item(&mut items, None, &SiteItem::Import { from, position: *position, items: imported });
-            let placement = &self.applied.placement;
-            let of = |path: &str| placement.of(path);
-            let places = Places { own: FIRST, partitions, of: &of };
-            let (homes, tree) = (&mut self.sites.divided.homes, self.applied.partition.tree());
-            let mut home = |session, to: Option<SiteId>| match to {
-                Some(to) => {
-                    homes.insert(session, to);
-                    to
-                }
-                None => homes.get(&session).copied().unwrap_or_else(|| tree.home_to_be(session)),
-            };
-            let shares = divide_import(imported, own, &places, &mut home).expect("it was read when it came");
+            last = *position;
+        }
+        if last < upto {
+            put_site_item(&mut items, None, &SiteItem::Import { from, position: upto, items: b"" });
+        }
+        let mut asked = Vec::new();
+        Asked::put_site_items(&mut asked, &items, &[]);
+        self.queue_operation(None, asked.into());
+    }
+
+    /// What other partitions get of imports, as subtrees and sessions are when all before it is proposed.
+    fn shares_of(&self, imports: &[u8]) -> Vec<(u8, Bytes)> {
+        let tree = self.applied.partition.tree();
+        let Some(own) = tree.own_site() else { return Vec::new() };
+        let (placement, partitions) = (&self.applied.placement, self.applied.placement.partitions());
+        let of = |path: &str| placement.of(path);
+        let places = Places { own: FIRST, partitions, of: &of };
+        let mut others: Vec<Vec<u8>> = (0..partitions).map(|_| Vec::new()).collect();
+        let (before, mut homes) = (&self.sites.divided.homes, BTreeMap::new());
+        let mut home = |session, to: Option<SiteId>| {
+            if let Some(to) = to {
+                homes.insert(session, to);
+            }
+            let known = homes.get(&session).or_else(|| before.get(&session)).copied();
+            known.unwrap_or_else(|| tree.home_to_be(session))
+        };
+        for item in Items::new(imports) {
+            let item = item.expect("it was read when it came");
+            let Outcome::Site(SiteItem::Import { from, position, items }) = item.outcome else { continue };
+            let shares = divide_import(items, own, &places, &mut home).expect("it was read when it came");
             for (share, out) in shares.into_iter().zip(&mut others) {
                 let is_any = !share.items.is_empty();
                 for (session, home) in share.owners {
                     put_site_item(out, None, &SiteItem::Owner { session, home });
                 }
                 if is_any {
-                    let share = SiteItem::Share { from, position: *position, items: &share.items };
-                    put_site_item(out, None, &share);
+                    put_site_item(out, None, &SiteItem::Share { from, position, items: &share.items });
                 }
             }
-            last = *position;
         }
-        if last < upto {
-            put_site_item(&mut items, None, &SiteItem::Import { from, position: upto, items: b"" });
+        let others = (0..).zip(others).filter(|(_, items)| !items.is_empty());
+        others.map(|(partition, items)| (partition, items.into())).collect()
+    }
+
+    /// Imports are proposed: until they are applied, that is where their sessions are at home.
+    pub(super) fn homes_are_proposed(&mut self, imports: &[u8]) {
+        for item in Items::new(imports).map_while(Result::ok) {
+            let Outcome::Site(SiteItem::Import { items, .. }) = item.outcome else { continue };
+            for item in Items::imported(items).map_while(Result::ok) {
+                if let Some(update) = update_in(&item)
+                    && let Some(to) = update.home_behind(source_of_zxid(update.zxid).site)
+                {
+                    self.sites.divided.homes.insert(update.session, to);
+                }
+            }
         }
-        let others: Vec<(u8, &[u8])> =
-            (0..).zip(others.iter().map(Vec::as_slice)).filter(|(_, items)| !items.is_empty()).collect();
-        let mut asked = Vec::new();
-        Asked::put_site_items(&mut asked, &items, &others);
-        self.queue_operation(None, asked.into());
     }
 
     /// Something imported is applied: where sessions are at home then is known again.
@@ -532,9 +562,9 @@ impl Replica {
 
     /// Whether a session was to go to a site that goes to another one already: who asked for it comes once more.
     pub(super) fn has_gone_before(&self, asked: &[u8]) -> bool {
-        let tree = self.applied.partition.tree();
+        let own = self.applied.partition.tree().own_site();
         matches!(Asked::decode(asked), Ok(Asked::SiteStep(SiteStep::Home { session, .. }))
-            if tree.own_site() != Some(tree.home_to_ask(session)))
+            if own != Some(self.home_for(session)))
     }
 
     /// A request of a site is looked at once more.
@@ -581,8 +611,8 @@ impl Replica {
                 self.has_tried(origin, tried);
             }
             Where::At(partition) => {
-                let (term, seen) = (self.timeline.term(), self.applied.stamp.clone());
-                let it = Try { term, origin, asked: bytes.clone(), may_carry_out, seen };
+                let it =
+                    Try { origin, asked: bytes.clone(), may_carry_out, seen: self.applied.stamp.clone() };
                 self.tell_news(partition, SiteNews::Try(Box::new(it)));
             }
             Where::Several if may_carry_out => self.queue_operation(Some(origin), bytes.clone()),
@@ -653,7 +683,7 @@ impl Replica {
     // ---- between partitions ----
 
     pub(super) fn tell_news(&mut self, to: u8, news: SiteNews) {
-        self.say(to, ShardMessage::Site(Box::new(news)));
+        self.say(to, ShardMessage::Site(self.timeline.term(), Box::new(news)));
     }
 
     /// At the first partition, which leads: the others learn which of their requests are on their way.
@@ -684,7 +714,7 @@ impl Replica {
     }
 
     /// The first partition says something of sites, or another one to it.
-    pub(super) fn site_news(&mut self, from: u8, news: SiteNews) {
+    pub(super) fn site_news(&mut self, from: u8, term: u64, news: SiteNews) {
         match news {
             SiteNews::UnderWay(requests) => {
                 self.sites.requests.forget_under_way();
@@ -708,7 +738,7 @@ impl Replica {
                 self.apply_committed();
             }
             news => {
-                self.sites.divided.news.push_back((from, news));
+                self.sites.divided.news.push_back((from, term, news));
                 self.tend_sites();
             }
         }
@@ -721,16 +751,23 @@ impl Replica {
         }
         while self.prepares()
             && !self.is_busy()
-            && let Some((from, news)) = self.sites.divided.news.pop_front()
+            && let Some((from, term, news)) = self.sites.divided.news.pop_front()
         {
-            if let SiteNews::Try(it) = &news
-                && !self.may_try(it)
-            {
-                if it.term >= self.timeline.term() {
-                    self.sites.divided.news.push_front((from, news));
-                    return;
-                }
+            // Who leads anew begins anew: what was proposed before may be lost.
+            if term < self.timeline.term() {
                 continue;
+            }
+            let own = self.config.partition;
+            let has_seen = |seen: &Timestamp| self.applied.stamp.at(own) >= seen.at(own);
+            let may_be = term == self.timeline.term()
+                && match &news {
+                    SiteNews::Try(it) => has_seen(&it.seen),
+                    SiteNews::Return(_, seen) => has_seen(seen),
+                    _ => true,
+                };
+            if !may_be {
+                self.sites.divided.news.push_front((from, term, news));
+                return;
             }
             match news {
                 SiteNews::Try(it) => self.take_try(*it),
@@ -742,7 +779,7 @@ impl Replica {
                 SiteNews::Given(path, to, given) => self.was_given(&path, to, given),
                 SiteNews::Bring(path, to) => self.bring_here(path, to),
                 SiteNews::HeldBy { path, holder, to } => self.is_held_by(&path, holder, to),
-                SiteNews::Return(path) => self.return_here(path),
+                SiteNews::Return(path, _) => self.return_here(path),
                 SiteNews::NotReturned(path) => self.is_not_returned(&path),
                 SiteNews::GiveRead(path, to) => self.give_read_here(&path, to),
                 SiteNews::UnderWay(_)
@@ -755,14 +792,8 @@ impl Replica {
         }
     }
 
-    /// Whether everything is applied here that stands before a request which is to be tried.
-    fn may_try(&self, it: &Try) -> bool {
-        let own = self.config.partition;
-        it.term == self.timeline.term() && self.applied.stamp.at(own) >= it.seen.at(own)
-    }
-
     fn take_try(&mut self, it: Try) {
-        let Try { origin, asked, may_carry_out, seen, .. } = it;
+        let Try { origin, asked, may_carry_out, seen } = it;
         let Ok(decoded) = Asked::decode(&asked) else { return };
         self.applied.partition.depends_on(&seen);
         let tried = match self.is_between_reigns() {

@@ -11,7 +11,7 @@ use crate::replica::Replica;
 use crate::replica::site_policy::{Needs, only_waits, request_of};
 use crate::site_news::{SiteNews, Tried};
 use crate::site_requests::Forwarded;
-use crate::sites::{Broker, KEPT_LEAST_BYTES, Made, Outgoing, ProposedReigns, SiteLinks};
+use crate::sites::{AskedBack, Broker, KEPT_LEAST_BYTES, Made, Outgoing, ProposedReigns, SiteLinks};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -403,6 +403,10 @@ impl Replica {
         }
         match item.outcome {
             Outcome::Update(update) => self.tokens_have_come(&update),
+            // Also if it was wanted before, and that was answered: the partition that has it is asked once more.
+            Outcome::Site(SiteItem::Recall { path, .. }) => {
+                self.sites.divided.asked_back.remove(path);
+            }
             Outcome::Site(SiteItem::NotRecalled { path }) => {
                 self.sites.broker.has_declined(path);
                 self.sites.broker.wake(path);
@@ -741,6 +745,16 @@ impl Replica {
         needed
     }
 
+    /// Which site says what becomes of a session that is to go elsewhere.
+    pub(super) fn home_for(&self, session: i64) -> SiteId {
+        let tree = self.applied.partition.tree();
+        let (own, hub, home) = (tree.own_site(), tree.hub(), tree.home_to_ask(session));
+        // There may never have been such a site, or it was given up: what it had made alone is lost.
+        let is_one = self.sites.outgoing.contains_key(&home) || self.knows_site(home);
+        let may_know = Some(home) == hub || is_one && !tree.is_lost(home);
+        own.filter(|_| own == hub && !may_know).unwrap_or(home)
+    }
+
     /// A session's client is at another site than the session: that goes there, when its home has carried out what it has
     /// asked before.
     fn take_coming(
@@ -751,13 +765,7 @@ impl Replica {
     ) {
         let tree = self.applied.partition.tree();
         let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
-        let home = tree.home_to_ask(session);
-        // There may never have been such a site, or it was given up: what it had made alone is lost.
-        let may_know = |site: SiteId| {
-            let is_one = self.sites.outgoing.contains_key(&site) || self.knows_site(site);
-            site == hub || is_one && !tree.is_lost(site)
-        };
-        let home = if own == hub && !may_know(home) { own } else { home };
+        let home = self.home_for(session);
         if own == hub && home != own && !self.sites.is_open(home) {
             // It may be about to take the state, which does not say what others are to do.
             return self.sites.broker.awaits(ticket, home, self.now.mono_us);
@@ -924,17 +932,25 @@ impl Replica {
         here.into_iter().all(|path| self.hand_token(path, to).is_ok())
     }
 
-    /// Gives back the tokens that the hub wants.
+    /// Gives back the tokens that the hub wants. What was to be carried out here before, over several partitions, comes
+    /// first: it may have been sent here with these very tokens.
     fn return_tokens(&mut self) {
         let tree = self.applied.partition.tree();
         let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
-        let recalled: Vec<String> = tree.streams().recalled().map(String::from).collect();
-        self.sites.divided.asked_back.retain(|path| tree.streams().recalled().any(|it| it == path));
+        let recalled: BTreeSet<String> = tree.streams().recalled().map(String::from).collect();
+        self.sites.divided.asked_back.retain(|path, _| recalled.contains(path));
         for path in recalled {
+            let operations = &self.leader.coordination.operations;
+            let asked = AskedBack { behind: operations.count(), is_asked: false };
+            let asked = self.sites.divided.asked_back.entry(path.clone()).or_insert(asked);
+            if !operations.are_done(asked.behind) {
+                continue;
+            }
             let at = self.applied.placement.of(&path);
             if at != FIRST {
-                if self.sites.divided.asked_back.insert(path.clone()) {
-                    self.tell_news(at, SiteNews::Return(path));
+                if !core::mem::replace(&mut asked.is_asked, true) {
+                    let seen = self.applied.stamp.clone();
+                    self.tell_news(at, SiteNews::Return(path, seen));
                 }
                 continue;
             }

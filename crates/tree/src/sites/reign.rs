@@ -73,6 +73,12 @@ impl Tree {
         self.sites.losses.get(&site).map_or(0, |loss| loss.times)
     }
 
+    /// How often any site was given up, as far as that is known here.
+    #[must_use]
+    pub fn losses(&self) -> u32 {
+        self.sites.losses.values().fold(0, |losses, loss| losses.wrapping_add(loss.times))
+    }
+
     /// Whether a site was given up, and has not come back.
     #[must_use]
     pub fn is_lost(&self, site: SiteId) -> bool {
