@@ -67,3 +67,27 @@ fn no_zxid_is_given_twice_where_the_first_partition_has_no_share() {
         world.check_equal();
     }
 }
+
+/// A log without room loses what is in it and not stored; what waits behind that cannot be taken without it.
+#[test]
+fn what_waits_behind_an_import_that_the_log_refuses_is_not_taken_without_it() {
+    let mut world = World::divided(&[3, 1]);
+    let path = name_on(&world, HUB, 1);
+    let (leaves, client) = (world.open(HUB), world.open(2));
+    for partition in 0..3 {
+        let own = format!("{}-own", name_on(&world, HUB, partition));
+        world.ask(leaves, &create(1, &own, CreateMode::Ephemeral));
+    }
+    world.ask(client, &create(1, &path, CreateMode::Persistent));
+    (2..5).for_each(|xid| _ = world.ask(client, &set(xid, &path, b"here")));
+    assert_eq!(world.tree(2).holder(&path), Some(2));
+    // The hub's log has the first, the end of a session, for which all partitions stand still, and not yet the second.
+    world.ask_here(client, &create(5, &format!("{path}/below"), CreateMode::Persistent)).unwrap();
+    world.carry(2, HUB);
+    world.send(leaves, &request(2, Opcode::CloseSession, |_| {}));
+    world.ask_here(client, &set(6, &format!("{path}/below"), b"more")).unwrap();
+    world.carry(2, HUB);
+    world.refuse(HUB);
+    world.pass(1000);
+    world.check_equal();
+}
