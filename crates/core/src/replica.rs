@@ -414,6 +414,9 @@ impl Replica {
         let waiters = core::mem::take(&mut self.clients.waiters);
         if alone {
             self.leader.pending.clear();
+            // What stands behind a refused import would leave a gap.
+            self.leader.coordination.operations.clear();
+            self.sites.divided.news.clear();
             self.forget_moves();
             self.stop_quiescing();
             self.applied.partition.abandon(&self.applied.stamp);

@@ -460,8 +460,9 @@ pub(crate) struct Broker {
     ready: VecDeque<Ticket>,
     /// Something was proposed that will end their waiting.
     in_hand: BTreeSet<Ticket>,
-    /// Of these, what is carried out here: what its session asks behind it may be, too, as the log keeps their order.
-    carried_out: BTreeSet<Ticket>,
+    /// Of these, what is carried out here: what its session asks behind it may be, too, as the log keeps their order. And on
+    /// which partition that is, if it is one.
+    carried_out: BTreeMap<Ticket, Option<u8>>,
     /// Requests that are carried out by the very site that asks, and wait for nothing here any more.
     visits: BTreeSet<Ticket>,
     /// Requests that a site was to carry out and could not.
@@ -566,15 +567,20 @@ impl Broker {
         self.in_hand.insert(ticket);
     }
 
-    /// The same, and that is what becomes of it.
-    pub(crate) fn carries_out(&mut self, ticket: Ticket) {
+    /// The same, and that is what becomes of it, on this partition, or on several.
+    pub(crate) fn carries_out(&mut self, ticket: Ticket, partition: Option<u8>) {
         self.take_in_hand(ticket);
-        self.carried_out.insert(ticket);
+        self.carried_out.insert(ticket, partition);
     }
 
     /// Whether what becomes of it is proposed.
     pub(crate) fn is_carried_out(&self, ticket: Ticket) -> bool {
-        self.carried_out.contains(&ticket)
+        self.carried_out.contains_key(&ticket)
+    }
+
+    /// Whether that is so, and not on this one partition.
+    pub(crate) fn is_carried_out_elsewhere(&self, ticket: Ticket, partition: Option<u8>) -> bool {
+        self.carried_out.get(&ticket).is_some_and(|at| at.is_none() || *at != partition)
     }
 
     /// What was proposed for it is applied; maybe that who was to carry it out could not.

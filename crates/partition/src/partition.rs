@@ -357,7 +357,12 @@ impl Partition {
     pub fn zxid_seen(&self) -> i64 {
         let seen = self.proposed_zxid.max(self.rests_on.zxid());
         // What comes from another site may have a larger one than all that is prepared here.
-        if self.tree.own_site().is_some() { seen.max(self.tree.last_zxid()) } else { seen }
+        match self.tree.own_site() {
+            // Nor has this partition a share in all that has a zxid of its.
+            Some(_) if self.partitions > 1 => seen.max(self.tree.last_zxid()).max(self.tree.last_made()),
+            Some(_) => seen.max(self.tree.last_zxid()),
+            None => seen,
+        }
     }
 
     /// The next zxid of this partition that is larger than another one.

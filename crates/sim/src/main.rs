@@ -150,6 +150,10 @@ struct Sites {
     /// As many servers of each, 1 or 3; otherwise the seeds decide.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=5))]
     servers: Option<u8>,
+    /// Over how many partitions each site is divided, from 1 to 4, as in 2,3,1; otherwise the seeds decide, if the kind
+    /// begins with `divided`, which alone is most other kinds in turn.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..=4))]
+    partitions: Vec<u8>,
 }
 
 thread_local! {
@@ -248,7 +252,10 @@ impl Sites {
     fn run(&self) -> ExitCode {
         let (sites, servers) = (self.sites.map(usize::from), self.servers.map(usize::from));
         self.lives.seeds.each("crates/sim/src/sites/plan.rs", |seed| {
-            let plan = sites::SitePlan::of(seed, self.lives.kind.as_deref(), sites, servers)?;
+            let mut plan = sites::SitePlan::of(seed, self.lives.kind.as_deref(), sites, servers)?;
+            if !self.partitions.is_empty() {
+                plan = plan.with_partitions(&self.partitions);
+            }
             AT_HAND.set(format!("stoa-sim sites --seeds 1 --from {seed} {plan} --trace"));
             Some((format!("{seed} ({plan})"), sites::SiteRun::new(seed, &plan, self.lives.trace).run()))
         })

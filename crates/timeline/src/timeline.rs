@@ -14,9 +14,10 @@ use crate::requests::{Requests, Stream};
 use crate::shared_log::{Delivery, EntryId, OnDisk, SharedLog};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec;
 use alloc::vec::Vec;
 pub use outputs::{NotTaken, Outgoing, Output, PartitionMessage, PeerOutput, Received, Settled};
-use stoa_group::{Members, Output as GroupOutput, Role, Status};
+use stoa_group::{Entry, Members, Output as GroupOutput, Role, Status};
 
 /// The partition with which the log stands.
 const FIRST: u8 = 0;
@@ -328,17 +329,9 @@ impl<C: Copy + Ord> Timeline<C> {
                 return Some(self.take_delivery(Delivery::Committed(entries)));
             }
             GroupOutput::Committed(entries) => {
-                let log = self.log.as_mut()?;
-                let divided = log.divide(&entries);
-                for (partition, entries) in (0..).zip(divided).filter(|(_, entries)| !entries.is_empty()) {
-                    self.deliver(partition, Delivery::Committed(entries));
-                }
+                self.deliver_divided(&entries);
                 self.deliver_answers();
-                let last = entries.last().map_or(0, |last| last.position);
-                if self.config.gives_log {
-                    self.progress.deliver(Delivery::Logged(entries));
-                }
-                self.compact_log(last);
+                self.compact_log(entries.last().map_or(0, |last| last.position));
             }
             GroupOutput::Read { id, position } if self.is_only_partition() => {
                 return self.barriers.answered(id, position).then_some(Output::Answered);
@@ -356,6 +349,29 @@ impl<C: Copy + Ord> Timeline<C> {
             GroupOutput::Store(_) => {}
         }
         None
+    }
+
+    /// Each partition is given its parts of committed entries.
+    fn deliver_divided(&mut self, entries: &[Entry]) {
+        // What is said of an entry as a whole comes before the parts of the next one, which may follow from it.
+        let at_a_time = if self.config.gives_log { 1 } else { entries.len().max(1) };
+        let mut of_others = vec![Vec::new(); usize::from(self.config.partitions)];
+        for some in entries.chunks(at_a_time) {
+            let Some(log) = &mut self.log else { return };
+            for (partition, parts) in (0..).zip(log.divide(some)).filter(|(_, parts)| !parts.is_empty()) {
+                if partition == self.config.partition {
+                    self.progress.deliver(Delivery::Committed(parts));
+                } else {
+                    of_others[usize::from(partition)].extend(parts);
+                }
+            }
+            if self.config.gives_log {
+                self.progress.deliver(Delivery::Logged(some.to_vec()));
+            }
+        }
+        for (partition, parts) in (0..).zip(of_others).filter(|(_, parts)| !parts.is_empty()) {
+            self.deliver(partition, Delivery::Committed(parts));
+        }
     }
 
     fn deliver_answers(&mut self) {
@@ -516,5 +532,70 @@ impl Config {
             skipped_terms: seed % stoa_group::Config::SKIPPED_MAX,
             ..stoa_group::Config::new(member_of(self.server), seed)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared_log::Proposal;
+    use bytes::Bytes;
+    use stoa_group::{Mark, Restored};
+
+    /// What comes out while everything is stored.
+    fn settle(timeline: &mut Timeline<u8>) -> Vec<(&'static str, u64)> {
+        let mut told = Vec::new();
+        loop {
+            let Some(output) = timeline.poll(true) else {
+                match timeline.poll_append() {
+                    Some(append) => _ = timeline.stored(append.position),
+                    None => return told,
+                }
+                continue;
+            };
+            let (what, entries) = match output {
+                Output::Committed(entries) => ("part", entries),
+                Output::Logged(entries) => ("whole", entries),
+                _ => continue,
+            };
+            let entries = entries.iter().filter(|entry| !entry.payload.is_empty());
+            told.extend(entries.map(|entry| (what, entry.position)));
+        }
+    }
+
+    /// A part of the second may follow from what the first says to another partition.
+    #[test]
+    fn an_entry_is_told_as_a_whole_before_the_next_one_where_both_are_committed_at_once() {
+        let base = Mark { position: 1, term: 1, members: Members::of_voters(&[1]) };
+        let restored = Restored { base, ..Restored::default() };
+        let disk = OnDisk { restored: &restored, snapshot: None, covered: 0, record: 0 };
+        let config = Config {
+            server: 1,
+            partition: FIRST,
+            partitions: 2,
+            heartbeat_ms: 100,
+            election_heartbeats: 5,
+            kept_bytes: 1 << 20,
+            expects_others: false,
+            gives_log: true,
+            disk: DiskId::default(),
+            founders: BTreeSet::new(),
+            seeds: [1, 2, 3],
+        };
+        let mut timeline = Timeline::new(config, &disk, 0, &[0, 0], 0).unwrap();
+        timeline.lead_if_alone();
+        settle(&mut timeline);
+        let term = timeline.term();
+        for position in 1..=2 {
+            let payload = Bytes::from_static(b"something");
+            let proposal = Proposal { term, position, payload: payload.clone(), follows: Vec::new() };
+            timeline.hear(1, PartitionMessage::Propose(proposal));
+            assert_eq!(timeline.propose(payload, Vec::new()), Ok(position));
+            timeline.propose_batch();
+        }
+        let told = settle(&mut timeline);
+        let (first, second) = (told[1].1, told[3].1);
+        assert_eq!(told, [("part", 1), ("whole", first), ("part", 2), ("whole", second)]);
+        assert_eq!(second, first + 1);
     }
 }

@@ -52,6 +52,9 @@ impl Replica {
         if let Asked::Write { after, .. } = decoded {
             seen.merge(&after.seen);
         }
+        if origin.is_some_and(|origin| origin.site != 0) {
+            seen.raise_zxid(self.newest_known());
+        }
         self.leader.coordination.next += 1;
         let id = self.leader.coordination.next;
         self.leader.coordination.active = Some(Active {
@@ -258,8 +261,11 @@ impl Replica {
                 ),
             );
         }
-        // Its zxid is one of this partition's, which may have no share in it, and must not give it to anything else.
-        rests_on.raise_zxid(active.zxid);
+        let stand = self.leader.coordination.participation.as_ref();
+        if active.step > 0 && stand.is_none_or(|stand| stand.part.is_none()) {
+            // Its zxid is one of this partition, which has no share in it, and must not give it again.
+            rests_on.raise_zxid(active.zxid);
+        }
         self.applied.partition.depends_on(&rests_on);
         let reply = active.plan.reply(&active.results);
         self.is_kept(&active.asked);

@@ -524,7 +524,7 @@ impl Replica {
         self.pop_operation(is_of_site);
         let Ok(decoded) = Asked::decode(&asked) else { return };
         match origin {
-            Some(origin) if origin.site != 0 => self.has_tried(origin, Tried::Lacks(Box::new(lacked))),
+            Some(origin) if origin.site != 0 => self.has_tried(origin, None, Tried::Lacks(Box::new(lacked))),
             Some(_) => {
                 let here = self.is_between_reigns()
                     || matches!(decoded, Asked::Write { session, .. } if self.has_later(session));
@@ -549,7 +549,7 @@ impl Replica {
     pub(super) fn operation_is_kept(&mut self, origin: Option<Origin>, asked: &[u8]) {
         let Some(origin) = origin.filter(|origin| origin.site != 0) else { return };
         let ticket = Ticket { site: origin.site, number: origin.request };
-        self.sites.broker.carries_out(ticket);
+        self.sites.broker.carries_out(ticket, None);
         let Ok(decoded) = Asked::decode(asked) else { return };
         let Some(request) = request_of(&decoded).filter(|_| self.sites.policy.is_there()) else { return };
         let mut used = BTreeSet::new();
@@ -596,27 +596,36 @@ impl Replica {
     ) {
         let Some(origin) = origin else { return };
         let ticket = Ticket { site: origin.site, number: origin.request };
+        let mut refused = None;
         if let (Asked::Write { session, opening, .. }, true) = (asked, may_carry_out) {
             let contact = Contact { server: origin.server, opening: *opening };
-            if let Err(code) = self.applied.partition.check_contact(*session, contact) {
-                self.sites.broker.take_in_hand(ticket);
-                self.applied.partition.propose_refusal(origin, code.into());
-                return;
-            }
+            refused = self.applied.partition.check_contact(*session, contact).err();
+        }
+        let at = if refused.is_some() { Where::At(FIRST) } else { self.where_is(origin, asked) };
+        if may_carry_out && self.would_overtake(ticket, &at) {
+            return;
         }
         self.sites.broker.take_in_hand(ticket);
-        match self.where_is(origin, asked) {
+        if let Some(code) = refused {
+            return self.applied.partition.propose_refusal(origin, code.into());
+        }
+        let newest = self.newest_known();
+        match at {
             Where::At(FIRST) => {
+                let mut seen = Timestamp::default();
+                seen.raise_zxid(newest);
+                self.applied.partition.depends_on(&seen);
                 let tried = self.attempt(Some(origin), asked, may_carry_out);
-                self.has_tried(origin, tried);
+                self.has_tried(origin, Some(FIRST), tried);
             }
             Where::At(partition) => {
-                let it =
-                    Try { origin, asked: bytes.clone(), may_carry_out, seen: self.applied.stamp.clone() };
+                let mut seen = self.applied.stamp.clone();
+                seen.raise_zxid(newest);
+                let it = Try { origin, asked: bytes.clone(), may_carry_out, seen };
                 self.tell_news(partition, SiteNews::Try(Box::new(it)));
             }
             Where::Several if may_carry_out => self.queue_operation(Some(origin), bytes.clone()),
-            Where::Several => self.has_tried(origin, Tried::NotNow),
+            Where::Several => self.has_tried(origin, None, Tried::NotNow),
         }
     }
 
@@ -635,8 +644,25 @@ impl Replica {
         }
     }
 
+    /// At the first partition: the newest zxid that is known here, of any partition and any site. Who asks by way of another
+    /// site may have been told of it.
+    pub(super) fn newest_known(&self) -> i64 {
+        self.applied.partition.tree().seen().map(|(_, zxid)| zxid).max().unwrap_or(0)
+    }
+
+    /// Whether what a session has asked before is carried out, and not by the same partition alone: what is behind it could
+    /// get a smaller zxid, and be in the log without it. It is looked at again when that is applied.
+    fn would_overtake(&self, ticket: Ticket, at: &Where) -> bool {
+        let partition = match at {
+            Where::At(partition) => Some(*partition),
+            Where::Several => None,
+        };
+        let before = self.applied.partition.tree().streams().around(ticket).0.map(|before| before.ticket);
+        before.is_some_and(|before| self.sites.broker.is_carried_out_elsewhere(before, partition))
+    }
+
     /// At the first partition: what has become of a request that was tried.
-    fn has_tried(&mut self, origin: Origin, tried: Tried) {
+    fn has_tried(&mut self, origin: Origin, at: Option<u8>, tried: Tried) {
         let ticket = Ticket { site: origin.site, number: origin.request };
         let Some(Waiting { asked, .. }) = self.applied.partition.tree().streams().waiting(ticket).cloned()
         else {
@@ -646,6 +672,7 @@ impl Replica {
         match tried {
             Tried::CarriedOut(of_programs) => {
                 let is_call = self.is_for_program(&decoded);
+                self.sites.broker.carries_out(ticket, at);
                 self.is_carried_out(ticket, &decoded, is_call, &of_programs);
             }
             Tried::Lacks(lacked) => {
@@ -771,7 +798,7 @@ impl Replica {
             }
             match news {
                 SiteNews::Try(it) => self.take_try(*it),
-                SiteNews::Tried(origin, tried) => self.has_tried(origin, tried),
+                SiteNews::Tried(origin, tried) => self.has_tried(origin, Some(from), tried),
                 SiteNews::Give(path, to) => {
                     let given = self.hand_token(&path, to);
                     self.tell_news(FIRST, SiteNews::Given(path, to, given));

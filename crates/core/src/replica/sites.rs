@@ -597,7 +597,10 @@ impl Replica {
         }
         let is_call = self.is_for_program(&decoded);
         match self.attempt(origin, &decoded, is_first) {
-            Tried::CarriedOut(of_programs) => self.is_carried_out(ticket, &decoded, is_call, &of_programs),
+            Tried::CarriedOut(of_programs) => {
+                self.sites.broker.carries_out(ticket, Some(FIRST));
+                self.is_carried_out(ticket, &decoded, is_call, &of_programs);
+            }
             Tried::Lacks(lacked) => self.ticket_lacks(ticket, &lacked, is_first),
             Tried::NotNow => {}
         }
@@ -716,7 +719,6 @@ impl Replica {
         is_call: bool,
         of_programs: &BTreeSet<String>,
     ) {
-        self.sites.broker.carries_out(ticket);
         if let Some(next) = self.applied.partition.tree().streams().around(ticket).1.map(|next| next.ticket) {
             self.ready_if_here(next);
         }

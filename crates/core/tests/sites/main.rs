@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop where it is")]
 
 mod contacts;
+mod divided;
 mod durable;
 mod joining;
 mod lease;
@@ -133,7 +134,23 @@ impl World {
         Self::made(count, kept_bytes, policy, false)
     }
 
+    /// Sites that are divided over so many partitions.
+    fn divided(partitions: &[u8]) -> Self {
+        let count = partitions.len() as u8;
+        Self::begun(count, 64 << 20, of_kind(PAPER), false, partitions.to_vec())
+    }
+
     fn made(count: u8, kept_bytes: u64, policy: PolicySettings, is_automatic: bool) -> Self {
+        Self::begun(count, kept_bytes, policy, is_automatic, wanted_partitions())
+    }
+
+    fn begun(
+        count: u8,
+        kept_bytes: u64,
+        policy: PolicySettings,
+        is_automatic: bool,
+        partitions: Vec<u8>,
+    ) -> Self {
         let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let mut world = Self {
             sites: Vec::new(),
@@ -148,7 +165,7 @@ impl World {
             policy,
             is_automatic,
             levels: BTreeMap::new(),
-            partitions: wanted_partitions(),
+            partitions,
         };
         world.found(HUB);
         let list: String = (1..=count).map(|site| format!("site.{site}=a;b:1\n")).collect();

@@ -4,6 +4,7 @@
 use super::machine::draw_disk;
 use super::process::{Input, Process, TurnOutput};
 use super::visitor::Judges;
+use super::whole::Whole;
 use super::world::World;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -266,9 +267,19 @@ impl World {
         self.turned
     }
 
-    /// A server that runs.
+    /// The first partition of a server that runs, which has what is between sites.
     pub(crate) fn shard(&self, server: u8) -> Option<&Shard> {
         self.process(server).map(Process::first)
+    }
+
+    /// All partitions of a server that runs.
+    pub(crate) fn whole(&self, server: u8) -> Option<Whole<'_>> {
+        self.process(server).map(|process| Whole::new(&process.threads))
+    }
+
+    /// Into how many partitions this site is divided.
+    pub(crate) fn divided(&self) -> u8 {
+        self.partitions()
     }
 
     /// Reads what a site lacks from the log of a server.

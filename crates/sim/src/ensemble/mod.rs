@@ -27,6 +27,7 @@ mod sockets;
 mod timelines;
 mod trouble;
 mod visitor;
+mod whole;
 mod workload;
 mod world;
 
@@ -39,4 +40,5 @@ pub(crate) use settings::{CALM, MANNERS, config};
 pub use settings::{Faults, Manners, Settings};
 pub use trouble::Trouble;
 pub(crate) use visitor::{Act, Judges, Visitor};
+pub(crate) use whole::Whole;
 pub use world::{Failure, Outcome, World};

@@ -20,10 +20,10 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use stoa_check::{Checker, Violation, wrong};
 use stoa_core::{
-    Append, ConnectionId, DiskId, HistoryId, KnownDisks, Levels, Now, PeerOutput, Shard, ShardMessage,
-    SnapshotOutput, Standing, Starts, StateLoader,
+    Append, ConnectionId, DiskId, HistoryId, Items, KnownDisks, Levels, Now, PeerOutput, Shard, ShardMessage,
+    Slices, SnapshotOutput, Standing, Starts, StateLoader,
 };
-use stoa_group::{Entry, Restored, Store};
+use stoa_group::{Entry, EntryKind, Restored, Store};
 use stoa_tree::Options;
 
 /// Names a connection of a client.
@@ -203,8 +203,22 @@ pub(super) fn entry_at(stored: &Restored, position: u64) -> Option<&Entry> {
     stored.entries.get(usize::try_from(behind).ok()?)
 }
 
-/// Prints what a server has applied behind a position.
-fn tell_items(server: u8, from: u64, applied: u64, scene: &mut Scene<'_>) {
+/// Prints what a server has applied behind a position. Where it has several partitions, one of these has, and what it
+/// was given is somewhere in the log.
+fn tell_items(server: u8, of: Option<u8>, (from, applied): (u64, u64), scene: &mut Scene<'_>) {
+    if let Some(of) = of {
+        let slices = scene.stored.entries.iter().filter(|entry| entry.kind == EntryKind::Payload);
+        let slices = slices.flat_map(|entry| Slices::new(entry.payload.clone())).flatten();
+        for (_, position, payload) in
+            slices.filter(|(it, at, _)| *it == of && (from + 1..=applied).contains(at))
+        {
+            for item in Items::new(&payload).flatten() {
+                let what = format_args!("server {server}, partition {of}, {position}: {item}");
+                scene.trace.detail(scene.now_us, "applied", what);
+            }
+        }
+        return;
+    }
     for position in from + 1..=applied {
         for item in entry_at(scene.stored, position).into_iter().flat_map(items).flatten() {
             let what = format_args!("server {server}, {position}: {item}");
@@ -312,7 +326,7 @@ impl Process {
             checker.check_bounds(&self.threads[0].core)?;
         }
         self.poll_peers(of, scene, &mut out)?;
-        if self.is_of_site {
+        if self.is_of_site && of == 0 {
             self.speak_abroad(&mut out);
         }
         self.poll_snapshots(of);
@@ -643,7 +657,8 @@ impl Process {
             return Ok(());
         }
         if self.is_of_site && scene.trace.is_printing() {
-            tell_items(id, from, applied, scene);
+            let of = Some(of).filter(|_| self.threads.len() > 1);
+            tell_items(id, of, (from, applied), scene);
         }
         let Judges { history, timelines, .. } = &mut *scene.judges;
         if self.threads.len() > 1 || self.is_of_site {

@@ -4,12 +4,13 @@
 use super::lines::Bound;
 use super::meeting::{SILENCE_US, at_of, site_of};
 use super::storms::Storm;
+use super::upto::Upto;
 use super::{HUB_AT, Passage, SiteRun};
 use crate::ensemble::World;
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use stoa_check::{Checked, wrong};
-use stoa_core::{Shard, SiteSet, Source};
+use stoa_core::{Shard, SiteSet};
 
 /// How much faster than others clocks go, millionths, and how far they are from each other, microseconds.
 const FAST_PPM: u64 = 100_000;
@@ -233,11 +234,9 @@ impl SiteRun {
             let times = tree.times_lost(site);
             tree.is_lost(site) && self.times_given_up(*at).is_none_or(|known| known < times)
         };
-        let kept_of =
-            |site| tree.seen().find(|(of, _)| *of == Source::first_of(site)).map_or(0, |(_, zxid)| zxid);
         let all = (0..self.worlds.len()).filter(is_news);
-        let lost: Vec<_> =
-            all.map(site_of).map(|site| (site, tree.times_lost(site), kept_of(site))).collect();
+        let all = all.map(site_of).map(|site| (site, tree.times_lost(site), Upto::of(tree, site)));
+        let lost: Vec<_> = all.collect();
         let wall_ms = self.worlds[by].clock_of(server, self.now_us).map_or(0, |now| now.wall_ms);
         for (site, times, kept) in lost {
             self.goes_on_without(by, at_of(site), times - 1, kept)?;

@@ -2,11 +2,10 @@
 
 use super::{SiteRun, SitesOutcome};
 use crate::ensemble::roster::CONFIG;
-use crate::ensemble::{Failure, Outcome};
+use crate::ensemble::{Failure, Outcome, Whole};
 use std::collections::BTreeMap;
 use stoa_check::{Checked, wrong};
 use stoa_core::{Shard, SiteId};
-use stoa_tree::Tree;
 
 /// By then everybody has an answer, microseconds after the end of all trouble.
 const PATIENCE_US: u64 = 60_000_000;
@@ -22,14 +21,19 @@ const GIVEN_UP: u64 = 20;
 const LOOKED_AT: usize = 2;
 
 impl SiteRun {
-    /// The server that leads the newest term of a site, if it is known to: what it holds and has prepared is the site's.
+    /// The first partition of the server that leads the newest term of a site.
     pub(super) fn first_of(&self, at: usize) -> Option<&Shard> {
+        self.leader_of(at).map(|leader| leader.first())
+    }
+
+    /// The server that leads the newest term of a site, if it is known to: what it holds and has prepared is the site's.
+    pub(super) fn leader_of(&self, at: usize) -> Option<Whole<'_>> {
         let world = &self.worlds[at];
         let envoys = world.envoys();
         let newest = envoys.iter().map(|envoy| envoy.term).max()?.max(world.newest_led());
         let envoy =
             envoys.into_iter().find(|envoy| envoy.leads && envoy.is_elected && envoy.term == newest)?;
-        world.shard(envoy.server)
+        world.whole(envoy.server)
     }
 
     /// Looks at what a step at a site has led to.
@@ -49,18 +53,23 @@ impl SiteRun {
 
     /// Two sites never hold the token of a znode, what they have prepared counted.
     fn one_holder(&self, path: &str) -> Checked {
-        let mut holders: BTreeMap<SiteId, i64> = BTreeMap::new();
+        let mut holders: BTreeMap<SiteId, (u64, i64)> = BTreeMap::new();
         for at in (0..self.worlds.len()).filter(|at| !self.is_doomed(*at)) {
-            let Some(tree) = self.first_of(at).map(|shard| shard.tree()) else { continue };
+            let Some(leader) = self.leader_of(at).filter(|leader| leader.leads(path)) else { continue };
+            let (first, tree) = (leader.first().tree(), leader.tree_of(path));
             let own = tree.own_site();
-            // Who is the hub and follows another site prepares nothing any more.
-            let is_frozen = tree.streams().claim().is_some() && tree.hub() == own;
+            // Who is the hub and follows another site prepares nothing any more, on no partition; one of them may be the
+            // last to apply that.
+            let follows = first.hub() != own || [first, tree].iter().any(|it| it.streams().claim().is_some());
+            let is_frozen = follows && tree.hub() == own;
             if own.is_some() && !is_frozen && tree.holder_to_be(path) == own {
-                holders.insert(own.unwrap_or_default(), tree.last_zxid());
+                holders.insert(own.unwrap_or_default(), (tree.reign(), tree.last_zxid()));
             }
         }
         if holders.len() > 1 {
-            return wrong(format!("{path} is held by {holders:?}, which have come to these zxids"));
+            return wrong(format!(
+                "{path} is held by {holders:?}, which have come to these reigns and zxids"
+            ));
         }
         Ok(())
     }
@@ -68,7 +77,8 @@ impl SiteRun {
     /// No ephemeral is there without its session.
     fn owner_is_there(&self, at: usize, path: &str) -> Checked {
         for envoy in self.worlds[at].envoys() {
-            let Some(tree) = self.worlds[at].shard(envoy.server).map(|shard| shard.tree()) else { continue };
+            let Some(whole) = self.worlds[at].whole(envoy.server) else { continue };
+            let tree = whole.tree_of(path);
             let owner = tree.get(path).map_or(0, |znode| znode.stat().ephemeral_owner);
             if owner != 0 && tree.session(owner).is_none() {
                 return wrong(format!(
@@ -197,20 +207,23 @@ impl SiteRun {
         Err(Failure::Liveness(format!("{what}{all}")))
     }
 
-    pub(super) fn each(&self, look: impl Fn(usize, u8, &Shard) -> Result<(), String>) -> Result<(), String> {
+    pub(super) fn each(
+        &self,
+        look: impl Fn(usize, u8, &Whole<'_>) -> Result<(), String>,
+    ) -> Result<(), String> {
         for (at, world) in self.worlds.iter().enumerate() {
             for id in world.ids() {
-                let Some(shard) = world.shard(id) else {
+                let Some(whole) = world.whole(id) else {
                     return Err(format!("server {id} of site {} is down", at + 1));
                 };
-                look(at + 1, id, shard)?;
+                look(at + 1, id, &whole)?;
             }
         }
         Ok(())
     }
 
     fn has_no_sessions(&self) -> Result<(), String> {
-        self.each(|site, _, shard| match shard.tree().sessions().next() {
+        self.each(|site, _, whole| match whole.all().find_map(|shard| shard.tree().sessions().next()) {
             Some(session) => Err(format!("session {:#x} does not end at site {site}", session.id)),
             None => Ok(()),
         })
@@ -221,8 +234,9 @@ impl SiteRun {
         if let Some((at, _)) = self.worlds.iter().enumerate().find(|(_, world)| !world.have_all_caught_up()) {
             return Err(format!("a server of site {} stays behind", at + 1));
         }
-        let first = self.worlds[0].shard(self.worlds[0].ids()[0]).map(|shard| shard.tree());
-        self.each(|site, id, shard| {
+        let first = self.worlds[0].whole(self.worlds[0].ids()[0]);
+        self.each(|site, id, whole| {
+            let shard = whole.first();
             let streams = shard.tree().streams();
             match () {
                 () if !shard.has_joined() => Err(format!("site {site} has not joined")),
@@ -230,9 +244,12 @@ impl SiteRun {
                 () if streams.recalled().next().is_some() => {
                     Err(format!("a token is wanted back from site {site}"))
                 }
-                () if site > 1 && id == self.worlds[site - 1].ids()[0] => match first {
+                () if whole.all().any(|other| other.has_joined() != shard.has_joined()) => {
+                    Err(format!("a partition of site {site} has not joined"))
+                }
+                () if site > 1 && id == self.worlds[site - 1].ids()[0] => match &first {
                     Some(first) => {
-                        is_same(first, shard.tree(), "/").map_err(|what| format!("at site {site} {what}"))
+                        is_same(first, whole, "/").map_err(|what| format!("at site {site} {what}"))
                     }
                     None => Ok(()),
                 },
@@ -243,20 +260,26 @@ impl SiteRun {
 
     fn compare(&self) -> Checked {
         let ledger = self.ledger.borrow();
-        let looked = self.each(|site, id, shard| {
-            let tree = shard.tree();
+        let looked = self.each(|site, id, whole| {
             let wrong = |what: &str| Err(format!("server {id} of site {site}: {what}"));
-            if tree.digest() != tree.recomputed_digest() {
-                return wrong("the digest is not that of the state");
+            for tree in whole.all().map(|shard| shard.tree()) {
+                if tree.digest() != tree.recomputed_digest() {
+                    return wrong("the digest is not that of the state");
+                }
+                if tree.ephemeral_count() > 0 {
+                    return wrong("ephemerals outlive their sessions");
+                }
+                // It is said everywhere, since what has no mark is held with it.
+                if tree.holder("/") != whole.holder("/") {
+                    return wrong("its partitions do not agree who holds the root");
+                }
             }
-            if tree.ephemeral_count() > 0 {
-                return wrong("ephemerals outlive their sessions");
-            }
-            ledger.compare(tree).map_err(|violation| format!("server {id} of site {site}: {violation}"))
+            ledger.compare(whole).map_err(|violation| format!("server {id} of site {site}: {violation}"))
         });
         looked.and_then(|()| self.is_raised()).or_else(wrong)?;
         for path in self.paths.iter().map(String::as_str).chain(["/"]) {
-            let trees = (0..self.worlds.len()).filter_map(|at| self.first_of(at)).map(|shard| shard.tree());
+            let leaders = (0..self.worlds.len()).filter_map(|at| self.leader_of(at));
+            let trees = leaders.map(|leader| leader.tree_of(path));
             let holders = trees.filter(|tree| tree.holder_to_be(path) == tree.own_site()).count();
             if holders != 1 && (0..self.worlds.len()).all(|at| self.first_of(at).is_some()) {
                 return wrong(format!("{path} is held by {holders} sites"));
@@ -268,12 +291,14 @@ impl SiteRun {
     /// Adds what leaders have counted.
     fn count(&mut self) {
         for at in 0..self.worlds.len() {
-            let Some(status) = self.first_of(at).and_then(|shard| shard.site_status()) else { continue };
-            self.counts.forwarded += status.counts.writes_forwarded;
-            self.counts.grants += status.counts.grants;
-            self.counts.recalls += status.counts.recalls;
-            self.counts.visits += status.counts.visits;
-            self.counts.joined += u64::from(at > 0);
+            let Some(leader) = self.leader_of(at) else { continue };
+            let all: Vec<_> =
+                leader.all().filter_map(|shard| shard.site_status()).map(|it| it.counts).collect();
+            self.counts.forwarded += all.iter().map(|counts| counts.writes_forwarded).sum::<u64>();
+            self.counts.grants += all.iter().map(|counts| counts.grants).sum::<u64>();
+            self.counts.recalls += all.iter().map(|counts| counts.recalls).sum::<u64>();
+            self.counts.visits += all.iter().map(|counts| counts.visits).sum::<u64>();
+            self.counts.joined += u64::from(at > 0 && !all.is_empty());
         }
         let shards = (0..self.worlds.len()).filter_map(|at| self.first_of(at));
         let reigns = shards.map(|shard| shard.tree().reign()).max().unwrap_or(0);
@@ -298,8 +323,9 @@ impl SiteRun {
     }
 }
 
-/// Whether a znode and everything below it is the same for two sites, but for what each has of its own.
-fn is_same(one: &Tree, other: &Tree, path: &str) -> Result<(), String> {
+/// Whether a znode and everything below it is the same for two sites, each of which may be divided in its own way, but
+/// for what each has of its own.
+fn is_same(one: &Whole<'_>, other: &Whole<'_>, path: &str) -> Result<(), String> {
     if path == CONFIG {
         return Ok(());
     }

@@ -1,6 +1,8 @@
 //! What all clients of all sites were told, and what must fit together in it. What a site that was given up has made, and
 //! nobody else has, is none of it, but for the clients that it still serves.
 
+use super::upto::Upto;
+use crate::ensemble::Whole;
 use std::collections::{BTreeMap, BTreeSet};
 use stoa_check::{Checked, wrong};
 use stoa_core::SiteId;
@@ -45,12 +47,12 @@ struct Record {
     number: (i64, i64),
 }
 
-/// What a site has made behind one zxid and up to another one is lost, since it was given up.
+/// What a site has made behind some of it and up to some more is lost, since it was given up.
 #[derive(Debug, Clone, Copy)]
 struct Loss {
     site: SiteId,
-    behind: i64,
-    upto: i64,
+    behind: Upto,
+    upto: Upto,
 }
 
 /// What everybody was told.
@@ -88,8 +90,9 @@ pub(super) struct Floor {
 }
 
 fn is_among(losses: &[Loss], zxid: i64) -> bool {
-    let holds =
-        |loss: &Loss| site_of_zxid(zxid) == loss.site && (loss.behind + 1..=loss.upto).contains(&zxid);
+    let holds = |loss: &Loss| {
+        site_of_zxid(zxid) == loss.site && loss.upto.reaches(zxid) && !loss.behind.reaches(zxid)
+    };
     losses.iter().any(holds)
 }
 
@@ -116,12 +119,12 @@ impl Ledger {
         !self.splits.contains_key(&self.at) && is_among(&self.losses, zxid)
     }
 
-    /// A site is given up, and others have what it has made up to a zxid. What its clients are told from now on nobody
+    /// A site is given up, and others have so much of what it has made. What its clients are told from now on nobody
     /// else need know.
-    pub(super) fn splits(&mut self, at: usize, site: SiteId, behind: i64) {
+    pub(super) fn splits(&mut self, at: usize, site: SiteId, behind: Upto) {
         self.shunned.insert(at);
         self.splits.insert(at, self.book.clone());
-        self.losses.push(Loss { site, behind, upto: i64::MAX });
+        self.losses.push(Loss { site, behind, upto: Upto::ALL });
         self.forget_lost();
     }
 
@@ -141,30 +144,30 @@ impl Ledger {
     }
 
     /// Who has more of it is lost, too.
-    pub(super) fn keeps_no_more(&mut self, site: SiteId, behind: i64) {
+    pub(super) fn keeps_no_more(&mut self, site: SiteId, behind: Upto) {
         let last = self.losses.iter_mut().rev().find(|loss| loss.site == site);
-        if let Some(loss) = last.filter(|loss| loss.behind > behind) {
-            loss.behind = behind;
+        if let Some(loss) = last.filter(|loss| loss.behind.exceeds(&behind)) {
+            loss.behind = loss.behind.common(&behind);
             self.forget_lost();
         }
     }
 
-    /// It turns out that others have what it has made up to this zxid.
-    pub(super) fn keeps(&mut self, site: SiteId, behind: i64) {
+    /// It turns out that others have so much of what it has made.
+    pub(super) fn keeps(&mut self, site: SiteId, behind: Upto) {
         if let Some(loss) = self.losses.iter_mut().rev().find(|loss| loss.site == site) {
             loss.behind = behind;
         }
         self.book.count_numbers(&self.losses);
     }
 
-    /// Nobody is served any more with what the site had, the last of which was that zxid.
-    pub(super) fn is_over(&mut self, at: usize, site: SiteId, upto: i64) {
+    /// Nobody is served any more with what the site had, which was so much.
+    pub(super) fn is_over(&mut self, at: usize, site: SiteId, upto: Upto) {
         self.overthrown.remove(&at);
         let split = self.splits.remove(&at).unwrap_or_default();
         let told = split.versions.values().flat_map(BTreeMap::values).map(|told| told.mzxid);
-        let last = told.filter(|zxid| site_of_zxid(*zxid) == site).max().unwrap_or(0);
+        let upto = told.filter(|zxid| site_of_zxid(*zxid) == site).fold(upto, Upto::with);
         if let Some(loss) = self.losses.iter_mut().rev().find(|loss| loss.site == site) {
-            loss.upto = upto.max(last).max(loss.behind);
+            loss.upto = upto.or(&loss.behind);
         }
     }
 
@@ -232,7 +235,7 @@ impl Ledger {
     }
 
     /// In the end everything that was acknowledged is there, but for what is lost.
-    pub(super) fn compare(&self, tree: &stoa_tree::Tree) -> Checked {
+    pub(super) fn compare(&self, tree: &Whole<'_>) -> Checked {
         let is_kept = |zxid: &i64| !is_among(&self.losses, *zxid);
         for (path, zxid) in self.book.firm.iter().chain(&self.book.lasting) {
             if is_kept(zxid) && tree.get(path).is_none() {

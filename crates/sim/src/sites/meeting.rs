@@ -291,8 +291,9 @@ impl SiteRun {
             }
             Letter::State(position, chunks) => {
                 call.joining_us = Some(now_us);
+                let partitions = self.worlds[at_of(from)].divided();
                 for (place, slice) in chunks.iter().skip(1).enumerate() {
-                    let heard = FromAbroad::Slice(u8::from(place == 0), slice.clone());
+                    let heard = FromAbroad::Slice(if place == 0 { partitions } else { 0 }, slice.clone());
                     self.worlds[at].comes_from_abroad(now_us, whom, heard);
                 }
                 let ended = FromAbroad::StateEnded(site_of(at), from, position);
@@ -318,8 +319,14 @@ impl SiteRun {
 fn do_pasts_fit((leaf, theirs): (usize, &Shard), (hub, ours): (usize, &Shard)) -> bool {
     let known = ours.tree().streams().imported(site_of(leaf));
     let is_followed = theirs.tree().hub() == Some(site_of(hub));
-    let has_more = is_followed && theirs.tree().streams().imported(site_of(hub)) > ours.applied();
-    let is_behind = theirs.has_joined() && theirs.applied() < known;
+    let has_more = is_followed && theirs.tree().streams().imported(site_of(hub)) > log_applied(ours);
+    let is_behind = theirs.has_joined() && log_applied(theirs) < known;
     let is_empty = !theirs.has_joined() && known > 0;
     !has_more && !is_behind && !is_empty
+}
+
+/// Up to which position of its log a server has applied everything. Sites name those, and with several partitions each of
+/// these counts otherwise.
+fn log_applied(shard: &Shard) -> u64 {
+    shard.site_status().map_or_else(|| shard.applied(), |status| status.applied)
 }

@@ -17,6 +17,7 @@ mod releases;
 mod resident;
 mod storms;
 mod traveller;
+mod upto;
 
 pub use plan::SitePlan;
 
@@ -209,7 +210,7 @@ impl SiteRun {
     pub fn new(seed: u64, plan: &SitePlan, printing: bool) -> Self {
         let mut rng = Rng::new(seed ^ 0x5173);
         let world = |rng: &mut Rng, at: usize| {
-            let mut world = World::empty(rng.next_u64(), plan.life.clone(), printing);
+            let mut world = World::empty(rng.next_u64(), plan.life_of(at), printing);
             world.calls_itself(at as u8 + 1);
             world
         };

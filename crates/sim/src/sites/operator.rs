@@ -5,11 +5,12 @@
 
 use super::lines::End;
 use super::meeting::{at_of, site_of};
+use super::upto::Upto;
 use super::{HUB_AT, SiteRun};
 use crate::ensemble::FromAbroad;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use stoa_check::{Checked, wrong};
-use stoa_core::{Shard, SiteId, SiteSet, SiteStanding, Source};
+use stoa_core::{Shard, SiteId, SiteSet, SiteStanding};
 
 /// How often he looks how it stands, microseconds.
 const LOOK_US: u64 = 250_000;
@@ -31,8 +32,8 @@ pub(super) struct Doom {
     is_down: bool,
     /// The last reign when a site was told to claim one without this.
     claimed_behind: u64,
-    /// The last of its updates that the others have, once it is given up.
-    kept: Option<i64>,
+    /// Which of its updates the others have, once it is given up.
+    kept: Option<Upto>,
     /// It comes back then.
     back_us: u64,
     is_back: bool,
@@ -52,10 +53,10 @@ pub(super) struct Operator {
     /// Sites that are to be the hub later.
     later: Vec<(u64, usize)>,
     pub(super) dooms: BTreeMap<usize, Doom>,
-    /// Of each site, the last update of each one that was seen there.
-    seen: BTreeMap<(usize, SiteId), i64>,
+    /// Of each site, which updates of each one were seen there.
+    seen: BTreeMap<(usize, SiteId), Upto>,
     /// The same of one that is given up, when that was known there, and how often it was by then.
-    given_up: BTreeMap<(usize, SiteId, u32), i64>,
+    given_up: BTreeMap<(usize, SiteId, u32), Upto>,
     /// Who could not tell the one that was to be the hub all that this lacks, and which site a hub could not.
     torn: Option<usize>,
     is_left_out: Option<usize>,
@@ -277,7 +278,7 @@ impl SiteRun {
     }
 
     /// Another site has begun a reign without this one, by itself, and has so much of it.
-    pub(super) fn goes_on_without(&mut self, by: usize, at: usize, lives: u32, kept: i64) -> Checked {
+    pub(super) fn goes_on_without(&mut self, by: usize, at: usize, lives: u32, kept: Upto) -> Checked {
         self.counts.losses += 1;
         self.worlds[at].note("operator", format_args!("site {} goes on without it", by + 1));
         if self.is_doomed(at) {
@@ -296,10 +297,8 @@ impl SiteRun {
         };
         self.operator.dooms.insert(at, doom);
         let (site, known) = (site_of(at), self.known_of(at));
-        if kept < known {
-            return wrong(format!(
-                "site {site} is given up behind zxid {kept}, and others had {known} of it"
-            ));
+        if known.exceeds(&kept) {
+            return wrong(format!("site {site} is given up behind {kept:?}, and others had {known:?} of it"));
         }
         self.operator.seen.insert((by, site), kept);
         let mut ledger = self.ledger.borrow_mut();
@@ -320,39 +319,41 @@ impl SiteRun {
         for (at, doom) in dooms {
             let known = self.known_of(at);
             self.ledger.borrow_mut().keeps_no_more(site_of(at), known);
-            let kept = doom.kept.filter(|kept| *kept <= known);
+            let kept = doom.kept.filter(|kept| !kept.exceeds(&known));
             self.operator.dooms.insert(at, Doom { kept, ..doom });
         }
     }
 
-    /// The last update of a site that others have which are not given up.
-    fn known_of(&self, at: usize) -> i64 {
+    /// Which updates of a site others have that are not given up.
+    fn known_of(&self, at: usize) -> Upto {
         let site = site_of(at);
         let is_its = |(holder, of): &(usize, SiteId)| *of == site && !self.is_doomed(*holder);
-        let known = self.operator.seen.iter().filter(|(whose, _)| is_its(whose)).map(|(_, zxid)| *zxid);
-        known.max().unwrap_or(0)
+        let known = self.operator.seen.iter().filter(|(whose, _)| is_its(whose));
+        known.fold(Upto::default(), |known, (_, upto)| known.or(upto))
     }
 
     /// Notes what each site has of the others. Nobody takes in anything more of one that is given up.
     fn note_seen(&mut self) -> Checked {
         for (at, world) in self.worlds.iter().enumerate() {
             for tree in world.envoys().iter().filter_map(|it| world.shard(it.server)).map(|it| it.tree()) {
-                for (Source { site, .. }, zxid) in tree.seen() {
+                let sites: BTreeSet<SiteId> = tree.seen().map(|(source, _)| source.site).collect();
+                for site in sites {
+                    let upto = Upto::of(tree, site);
                     let doom = self.operator.dooms.get(&(usize::from(site) - 1));
                     let (times, lives) = (tree.times_lost(site), doom.map(|doom| doom.lives));
                     if lives.is_none_or(|lives| times <= lives) {
-                        let seen = self.operator.seen.entry((at, site)).or_insert(0);
-                        *seen = zxid.max(*seen);
+                        let seen = self.operator.seen.entry((at, site)).or_default();
+                        *seen = seen.or(&upto);
                     } else {
                         // What it makes when it has come back is no part of that.
-                        self.operator.given_up.entry((at, site, times)).or_insert(zxid);
+                        self.operator.given_up.entry((at, site, times)).or_insert(upto);
                     }
                     // It may have come back, and been given up once more.
                     let kept = doom.filter(|doom| times == doom.lives + 1).and_then(|it| it.kept);
                     let is_other = !self.operator.dooms.contains_key(&at) && tree.is_lost(site);
-                    if let Some(kept) = kept.filter(|kept| is_other && zxid > *kept) {
+                    if let Some(kept) = kept.filter(|kept| is_other && upto.exceeds(kept)) {
                         return wrong(format!(
-                            "site {} has taken in zxid {zxid} of site {site}, which was given up behind {kept}",
+                            "site {} has taken in {upto:?} of site {site}, which was given up behind {kept:?}",
                             at + 1
                         ));
                     }
@@ -374,13 +375,11 @@ impl SiteRun {
             if tree.times_lost(site) > doom.lives {
                 let given_up = &self.operator.given_up;
                 let kept = given_up.get(&(hub, site, doom.lives + 1)).copied();
-                let seen =
-                    || tree.seen().find(|(of, _)| *of == Source::first_of(site)).map_or(0, |(_, zxid)| zxid);
-                let kept = kept.unwrap_or_else(seen);
+                let kept = kept.unwrap_or_else(|| Upto::of(tree, site));
                 let known = self.known_of(at);
-                if kept < known {
+                if known.exceeds(&kept) {
                     return wrong(format!(
-                        "site {site} is given up behind zxid {kept}, and others had {known} of it"
+                        "site {site} is given up behind {kept:?}, and others had {known:?} of it"
                     ));
                 }
                 self.ledger.borrow_mut().keeps(site, kept);
@@ -434,7 +433,7 @@ impl SiteRun {
 
     /// Nobody is served any more by a site that was given up, with what it had.
     fn heals_split(&mut self, at: usize) {
-        let last = self.operator.seen.get(&(at, site_of(at))).copied().unwrap_or(0);
+        let last = self.operator.seen.get(&(at, site_of(at))).copied().unwrap_or_default();
         self.ledger.borrow_mut().is_over(at, site_of(at), last);
     }
 
@@ -442,7 +441,7 @@ impl SiteRun {
     fn has_been_told(&self, at: usize) -> bool {
         let world = &self.worlds[at];
         let knows = |shard: &Shard| shard.tree().streams().standing() != SiteStanding::Member;
-        world.ids().into_iter().all(|id| world.shard(id).is_some_and(knows))
+        world.ids().into_iter().all(|id| world.whole(id).is_some_and(|whole| whole.all().all(knows)))
     }
 
     /// A site that knows that it was given up takes the hub's state, and is one of them again.

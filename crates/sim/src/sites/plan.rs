@@ -1,8 +1,14 @@
 //! What kind of life several sites have.
 
 use crate::ensemble::{CALM, Faults, MANNERS, Manners, Settings, config};
+use crate::rng::Rng;
 use std::fmt;
 use stoa_core::{Config, PolicyKind, PolicySettings, SiteConfig};
+
+/// No site is divided over more partitions.
+pub(super) const PARTITIONS_MAX: usize = 4;
+/// What a kind is called where its sites are divided; alone, it is each of them in turn.
+const DIVIDED: &str = "divided";
 
 /// How often something befalls the lines between sites, or a whole site: the mean time between two, milliseconds; 0 is
 /// never.
@@ -43,6 +49,8 @@ pub struct SitePlan {
     pub(super) storms: Storms,
     pub(super) orders: Orders,
     pub(super) sites: usize,
+    /// Over how many partitions each site is divided; those that are not named have one.
+    partitions: Vec<u8>,
     /// Clients of all sites together.
     pub(super) clients: usize,
     /// Of a hundred connections, so many are made at another site than the one before.
@@ -81,6 +89,10 @@ const RESIDENTS: Manners = Manners {
 /// Half of the round trips of the three matrices: sites around a hub in Virginia, around one that is far from all, and
 /// with one at the other end of the world.
 const WAYS_MS: [[u64; 4]; 3] = [[31, 45, 74, 40], [74, 74, 80, 90], [31, 125, 45, 10]];
+
+/// How often a thread of a server stands still, and what it says to another one is late, where a site is divided.
+const STALL_MS: u64 = 200;
+const LATE_WORDS_MS: u64 = 60;
 
 impl SitePlan {
     fn all() -> Vec<Self> {
@@ -140,6 +152,7 @@ impl SitePlan {
             storms,
             orders,
             sites,
+            partitions: Vec::new(),
             clients,
             travel_percent: 15,
             has_program: false,
@@ -151,11 +164,18 @@ impl SitePlan {
     }
 
     /// What a seed stands for; the kind, and the numbers of sites and of servers of each, that are asked for, or those
-    /// of the seed. `None` when there is no such kind.
+    /// of the seed. `None` when there is no such kind. Sites of the kinds `divided` and `divided-NAME` are divided as
+    /// the seed says.
     #[must_use]
     pub fn of(seed: u64, kind: Option<&str>, sites: Option<usize>, servers: Option<usize>) -> Option<Self> {
-        let all = Self::all();
-        let mut plan = match kind {
+        let mut all = Self::all();
+        let is_divided = kind.is_some_and(|kind| kind.starts_with(DIVIDED));
+        let kind = kind.map(|kind| kind.strip_prefix(DIVIDED).unwrap_or(kind).trim_start_matches('-'));
+        if is_divided {
+            // Programs cannot do it yet.
+            all.retain(|plan| !plan.has_program);
+        }
+        let mut plan = match kind.filter(|kind| !kind.is_empty()) {
             Some(kind) => all.into_iter().find(|plan| plan.life.name == kind)?,
             None => all[(seed % all.len() as u64) as usize].clone(),
         };
@@ -169,7 +189,36 @@ impl SitePlan {
         plan.clients = plan.sites * 2;
         let ways = WAYS_MS[(seed / 2 % 3) as usize];
         plan.ways_us = ways.iter().map(|ms| ms * 1000).collect();
+        if is_divided {
+            let mut rng = Rng::new(seed ^ 0xd171);
+            let mut partitions: Vec<u8> =
+                (0..plan.sites).map(|_| 1 + rng.index(PARTITIONS_MAX) as u8).collect();
+            let one = rng.index(plan.sites);
+            partitions[one] = partitions[one].max(2);
+            plan.partitions = partitions;
+        }
         Some(plan)
+    }
+
+    /// The same, with sites that are divided over so many partitions.
+    #[must_use]
+    pub fn with_partitions(self, partitions: &[u8]) -> Self {
+        Self { partitions: partitions.to_vec(), ..self }
+    }
+
+    /// What befalls the servers of a site.
+    pub(super) fn life_of(&self, at: usize) -> Settings {
+        let mut life = self.life.clone();
+        let partitions = self.partitions.get(at).copied().unwrap_or(1);
+        if partitions > 1 {
+            life.config.partitions = partitions;
+            // Subtrees stay where they are: sites cannot follow them yet.
+            life.config.balance = false;
+            if life.name != "calm" {
+                life.faults = Faults { stall_ms: STALL_MS, late_words_ms: LATE_WORDS_MS, ..life.faults };
+            }
+        }
+        life
     }
 
     /// Whether the hub moves.
@@ -197,8 +246,14 @@ impl SitePlan {
 impl fmt::Display for SitePlan {
     /// As a command line has it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { life, sites, .. } = self;
-        write!(f, "--kind {} --sites {sites} --servers {}", life.name, life.servers)
+        let Self { life, sites, partitions, .. } = self;
+        write!(f, "--kind {} --sites {sites} --servers {}", life.name, life.servers)?;
+        let mut before = " --partitions ";
+        for count in partitions {
+            write!(f, "{before}{count}")?;
+            before = ",";
+        }
+        Ok(())
     }
 }
 

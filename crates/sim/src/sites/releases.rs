@@ -4,7 +4,7 @@
 use super::SiteRun;
 use super::meeting::site_of;
 use crate::ensemble::FromAbroad;
-use stoa_core::{Greeting, Levels, Shard, SiteAnswer};
+use stoa_core::{Greeting, Levels, SiteAnswer};
 
 /// Those of the next release.
 pub(super) const NEXT: Levels = Levels { oldest: Levels::OWN.oldest, newest: Levels::OWN.newest + 1 };
@@ -67,10 +67,11 @@ impl SiteRun {
         if self.plan.release_ms == 0 {
             return Ok(());
         }
-        let is_next = |shard: &Shard| shard.tree().level() == NEXT.newest;
-        self.each(|site, id, shard| match is_next(shard) {
-            true => Ok(()),
-            false => Err(format!("server {id} of site {site} uses feature level {}", shard.tree().level())),
+        self.each(|site, id, whole| {
+            match whole.all().map(|shard| shard.tree().level()).find(|level| *level != NEXT.newest) {
+                None => Ok(()),
+                Some(level) => Err(format!("server {id} of site {site} uses feature level {level}")),
+            }
         })
     }
 }

@@ -111,6 +111,12 @@ impl Tree {
         }
     }
 
+    /// At the first of several partitions: the last zxid of its that any of them has made an update with.
+    #[must_use]
+    pub fn last_made(&self) -> i64 {
+        self.sites.seen.get(&Source::first_of(self.sites.own)).copied().unwrap_or(0)
+    }
+
     /// The other sites of which anything is known here.
     pub fn known_sites(&self) -> impl Iterator<Item = SiteId> {
         let streams = self.sites.streams.all_imported().map(|(site, _)| site);
