@@ -53,7 +53,7 @@ impl SiteRun {
 
     /// Two sites never hold the token of a znode, what they have prepared counted.
     fn one_holder(&self, path: &str) -> Checked {
-        let mut holders: BTreeMap<SiteId, i64> = BTreeMap::new();
+        let mut holders: BTreeMap<SiteId, (u64, i64)> = BTreeMap::new();
         for at in (0..self.worlds.len()).filter(|at| !self.is_doomed(*at)) {
             let Some(leader) = self.leader_of(at).filter(|leader| leader.leads(path)) else { continue };
             let (first, tree) = (leader.first().tree(), leader.tree_of(path));
@@ -63,11 +63,13 @@ impl SiteRun {
             let follows = first.hub() != own || [first, tree].iter().any(|it| it.streams().claim().is_some());
             let is_frozen = follows && tree.hub() == own;
             if own.is_some() && !is_frozen && tree.holder_to_be(path) == own {
-                holders.insert(own.unwrap_or_default(), tree.last_zxid());
+                holders.insert(own.unwrap_or_default(), (tree.reign(), tree.last_zxid()));
             }
         }
         if holders.len() > 1 {
-            return wrong(format!("{path} is held by {holders:?}, which have come to these zxids"));
+            return wrong(format!(
+                "{path} is held by {holders:?}, which have come to these reigns and zxids"
+            ));
         }
         Ok(())
     }

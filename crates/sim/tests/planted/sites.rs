@@ -30,7 +30,7 @@ fn run(seed: u64, kind: &str, servers: usize) -> Result<(), stoa_sim::ensemble::
 /// With no bug planted the copy is what it was made from.
 #[test]
 fn nothing_is_found_where_nothing_is_planted() {
-    for kind in ["default", "away", "travel", "hubs", "losses", "releases", "automatic"] {
+    for kind in ["default", "away", "travel", "hubs", "losses", "releases", "automatic", "divided-lines"] {
         for servers in [1, 3] {
             run(1, kind, servers).unwrap_or_else(|failure| panic!("{kind}, {servers} servers: {failure}"));
         }
@@ -70,6 +70,9 @@ alarms! {
     a_level_that_not_all_sites_read_is_found: RaisedBeforeSitesRead in "releases",
     a_level_that_who_joins_does_not_read_is_found: RaisedBeforeJoinersRead in "releases",
     who_follows_though_it_is_bound_is_found: FollowsThoughBound in "automatic",
+    a_share_that_a_partition_does_not_get_is_found: ShareIsLost in "divided",
+    an_operation_over_partitions_without_their_tokens_is_found: SeveralNeedNoTokens in "divided",
+    a_zxid_that_is_smaller_than_what_was_told_is_found: CountsByItself in "divided",
 }
 
 #[test]
