@@ -91,3 +91,39 @@ fn what_waits_behind_an_import_that_the_log_refuses_is_not_taken_without_it() {
     world.pass(1000);
     world.check_equal();
 }
+
+/// The end of a session comes to the hub when an ephemeral of it is prepared and not applied, and is in the log before that.
+#[test]
+fn an_ephemeral_on_another_partition_than_its_parent_comes_behind_the_end_of_its_session() {
+    for partitions in [[2, 1], [3, 1], [4, 1]] {
+        let mut world = World::divided(&partitions);
+        let path = name_on(&world, HUB, 1);
+        let client = world.open(2);
+        world.send(client, &create(1, &path, CreateMode::Ephemeral));
+        while world.store(2) {}
+        while world.carry(2, HUB) {}
+        let asked = world.site(HUB).log.len();
+        world.now.mono_us += 11_000_000;
+        let now = world.now;
+        world.site(2).server.tick_all(now);
+        world.poll(2);
+        while world.store(2) {}
+        while world.carry(2, HUB) {}
+        assert!(world.site(HUB).log.len() > asked, "the end is in the log, and the request not tried yet");
+        let hub = world.site(HUB);
+        let stored: Vec<_> = hub.log.drain(..asked).collect();
+        let last = stored.last().unwrap().position;
+        hub.disk.extend(stored.into_iter().map(|append| (append.position, append.payload.join())));
+        hub.server.appended(last, now);
+        world.poll(HUB);
+        world.settle();
+        assert!(world.tree(HUB).get(&path).is_none());
+        world.check_equal();
+        world.restart(HUB);
+        world.settle();
+        world.check_equal();
+        // Its place is free.
+        let other = world.open(HUB);
+        assert_eq!(world.ask(other, &create(1, &path, CreateMode::Persistent)).path(), path);
+    }
+}

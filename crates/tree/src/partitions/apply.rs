@@ -18,18 +18,24 @@ impl Tree {
                 self.apply_adopt(update, path, parent_cversion, observer)
             }
             PartitionOp::Disown { path } => self.apply_disown(update, path, observer),
+            PartitionOp::CreateAt(create) if self.create_at_of_ended(update, &create, observer) => Ok(()),
             PartitionOp::CreateAt(create) => self.apply_create_at(update, &create, observer),
             PartitionOp::DeleteAt { path } => self.apply_delete_at(update, path, observer),
+            PartitionOp::Visit { .. } if self.has_ended(update.session) => Ok(()),
             PartitionOp::Visit { partition } => self.note_visit(update, update.session, partition),
             PartitionOp::Visits { partition, sessions } => {
                 let mut sessions = sessions.iter().map(|session| i64::from_le_bytes(*session));
                 sessions.try_for_each(|session| self.note_visit(update, session, partition))
+            }
+            PartitionOp::AdoptOf { path, parent_cversion, owner } if self.has_ended(owner) => {
+                self.adopt_of_ended(update, path, parent_cversion, owner)
             }
             PartitionOp::AdoptOf { path, parent_cversion, owner } => {
                 self.apply_adopt(update, path, parent_cversion, observer)?;
                 self.sites.divided.owned_away.add(path, owner);
                 Ok(())
             }
+            PartitionOp::RemoteSession { .. } if self.has_ended(update.session) => Ok(()),
             PartitionOp::RemoteSession { home } => {
                 self.sessions.make_remote(update.session, home);
                 Ok(())

@@ -53,6 +53,11 @@ impl Ended {
 }
 
 impl Tree {
+    /// Whether a session is known to have ended, where there are sites.
+    pub(crate) fn has_ended(&self, session: i64) -> bool {
+        self.sites.ended.zxid(session).is_some()
+    }
+
     /// How many sessions have ended here, since there are sites. Given to [`Tree::forget_ended`] when every other site
     /// has taken these ends, and this one everything that those had done before.
     #[must_use]

@@ -85,9 +85,23 @@ impl Tree {
         observer: &mut impl Observer,
     ) -> Result<bool, CorruptUpdate> {
         let ZnodeKind::Ephemeral { session } = create.kind else { return Ok(false) };
-        let Some(ended) = self.sites.ended.zxid(session) else { return Ok(false) };
-        let (parent_path, _) =
-            path::split(create.path).ok_or_else(|| update.corrupt("it creates the root"))?;
+        if !self.has_ended(session) {
+            return Ok(false);
+        }
+        self.adopt_of_ended(update, create.path, parent_cversion, session)?;
+        self.tell_absent(update, create, session, observer);
+        Ok(true)
+    }
+
+    /// The parent's side of that.
+    pub(crate) fn adopt_of_ended(
+        &mut self,
+        update: &Update<'_>,
+        path: &str,
+        parent_cversion: i32,
+        session: i64,
+    ) -> Result<(), CorruptUpdate> {
+        let (parent_path, _) = path::split(path).ok_or_else(|| update.corrupt("it creates the root"))?;
         let parent = self.expect_at(parent_path, update)?;
         let path_digest = digest::of_path(parent_path);
         self.before_change(parent, path_digest);
@@ -96,11 +110,41 @@ impl Tree {
         ext.cversion = parent_cversion;
         ext.pzxid = ext.pzxid.max(update.zxid);
         self.after_change(parent, path_digest);
-        self.sites.absent.push((String::from(create.path), ended));
+        self.is_absent(path, session);
+        Ok(())
+    }
+
+    /// The znode's side, on another partition than the parent's. Whether it is one.
+    pub(crate) fn create_at_of_ended(
+        &mut self,
+        update: &Update<'_>,
+        create: &CreateOp<'_>,
+        observer: &mut impl Observer,
+    ) -> bool {
+        let ZnodeKind::Ephemeral { session } = create.kind else { return false };
+        if !self.has_ended(session) {
+            return false;
+        }
+        self.is_absent(create.path, session);
+        self.tell_absent(update, create, session, observer);
+        true
+    }
+
+    fn is_absent(&mut self, path: &str, session: i64) {
+        let ended = self.sites.ended.zxid(session);
+        self.sites.absent.extend(ended.map(|ended| (String::from(path), ended)));
+    }
+
+    fn tell_absent(
+        &self,
+        update: &Update<'_>,
+        create: &CreateOp<'_>,
+        session: i64,
+        observer: &mut impl Observer,
+    ) {
         let data_len = create.data.map_or(0, <[u8]>::len);
         let stat = stat_of_absent(update, data_len, session);
         observer.result(OpResult::Created { path: create.path, stat, with_stat: create.with_stat });
-        Ok(true)
     }
 
     /// Whether a session's acknowledgement of a program has gone with its session before it goes with the program: that

@@ -181,12 +181,7 @@ impl Tree {
         }
         match (places.has(path), places.has(parent_path) || self.lookup(parent_path).is_some()) {
             (true, true) => self.apply_op(update, Op::Create { create: *create, parent_cversion }, observer),
-            (true, false) if let (Some(session), Some(ended)) = (owner, ended) => {
-                self.sites.absent.push((path.into(), ended));
-                let stat = stat_of_absent(update, create.data.map_or(0, <[u8]>::len), session);
-                observer.result(OpResult::Created { path, stat, with_stat: create.with_stat });
-                Ok(())
-            }
+            (true, false) if self.create_at_of_ended(update, create, observer) => Ok(()),
             (true, false) => self.apply_create_at(update, create, observer),
             (false, true) if ended.is_some() => {
                 self.create_of_ended(update, create, parent_cversion, &mut ()).map(|_| ())
