@@ -3,7 +3,7 @@
 use crate::entry::{Items, Outcome, put_item_of};
 use crate::sites::update_in;
 use alloc::vec::Vec;
-use stoa_tree::{CorruptUpdate, Places, SiteId, site_of_zxid};
+use stoa_tree::{CorruptUpdate, Places, SiteId, Update, site_of_zxid};
 
 /// So many low bits of the number of a request say which partition has given it, where a site has several.
 const NUMBER_BITS: u32 = 6;
@@ -35,7 +35,8 @@ pub struct ImportShare {
 }
 
 /// Divides what another site has at a position among the partitions of `own` but the first one, which has all of it.
-/// `home` says where a session is at home; it is told, with a site, when that becomes another one.
+/// `home` says where a session is at home; it is told, with a site, when that becomes another one. Nothing follows from
+/// an update that is no news.
 ///
 /// # Errors
 /// When it is damaged.
@@ -43,6 +44,7 @@ pub fn divide_import(
     items: &[u8],
     own: SiteId,
     places: &Places<'_>,
+    is_news: &dyn Fn(&Update<'_>) -> bool,
     home: &mut dyn FnMut(i64, Option<SiteId>) -> SiteId,
 ) -> Result<Vec<ImportShare>, CorruptUpdate> {
     let mut shares: Vec<ImportShare> = (0..places.partitions).map(|_| ImportShare::default()).collect();
@@ -60,7 +62,7 @@ pub fn divide_import(
         }
         if let Some(update) = update_in(&item) {
             concerned |= update.concerns(places)?;
-            if let Some(to) = update.home_behind(site_of_zxid(update.zxid)) {
+            if let Some(to) = update.home_behind(site_of_zxid(update.zxid)).filter(|_| is_news(&update)) {
                 home(update.session, Some(to));
             }
             update.for_each_owner(places, |session, partitions| {

@@ -216,7 +216,9 @@ impl Replica {
         for item in Items::new(imports) {
             let item = item.expect("it was read when it came");
             let Outcome::Site(SiteItem::Import { from, position, items }) = item.outcome else { continue };
-            let shares = divide_import(items, own, &places, &mut home).expect("it was read when it came");
+            let is_news = |update: &Update<'_>| !tree.has_come(update);
+            let shares = divide_import(items, own, &places, &is_news, &mut home);
+            let shares = shares.expect("it was read when it came");
             for (share, out) in shares.into_iter().zip(&mut others) {
                 let is_any = !share.items.is_empty();
                 for (session, home) in share.owners {
@@ -237,6 +239,7 @@ impl Replica {
             let Outcome::Site(SiteItem::Import { items, .. }) = item.outcome else { continue };
             for item in Items::imported(items).map_while(Result::ok) {
                 if let Some(update) = update_in(&item)
+                    && !self.applied.partition.tree().has_come(&update)
                     && let Some(to) = update.home_behind(source_of_zxid(update.zxid).site)
                 {
                     self.sites.divided.homes.insert(update.session, to);
@@ -398,6 +401,10 @@ impl Replica {
     pub(super) fn note_site_step(&mut self, step: &Update<'_>, own: Option<ConnectionId>, asked: &Bytes) {
         if let Some(to) = step.new_home().filter(|_| self.has_sessions()) {
             self.session_goes(step.session, to, own, asked);
+        }
+        if step.lost_sites().is_some() {
+            // What was imported before is applied, or is not taken in any more.
+            self.sites.divided.homes.clear();
         }
         self.reign_applied(step);
         self.tokens_have_come(step);
@@ -800,7 +807,10 @@ impl Replica {
                 SiteNews::Try(it) => self.take_try(*it),
                 SiteNews::Tried(origin, tried) => self.has_tried(origin, Some(from), tried),
                 SiteNews::Give(path, to) => {
-                    let given = self.hand_token(&path, to);
+                    let given = match self.is_between_reigns() {
+                        true => Err(TokenRefusal::NotHeld),
+                        false => self.hand_token(&path, to),
+                    };
                     self.tell_news(FIRST, SiteNews::Given(path, to, given));
                 }
                 SiteNews::Given(path, to, given) => self.was_given(&path, to, given),

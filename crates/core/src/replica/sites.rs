@@ -983,10 +983,15 @@ impl Replica {
         loop {
             match self.give_token(above, to) {
                 Ok(()) => return Ok(()),
-                // It may have gone there with what is above it.
+                // It may have gone there with what is above it; or it is here, and cannot go by itself.
                 Err(TokenRefusal::NotHeld) => {
-                    let is_there = self.applied.partition.tree().holder_to_be(path) == Some(to);
-                    return if is_there { Ok(()) } else { Err(TokenRefusal::NotHeld) };
+                    let tree = self.applied.partition.tree();
+                    let holder = tree.holder_to_be(path);
+                    return match holder {
+                        Some(holder) if holder == to => Ok(()),
+                        _ if above != path && holder == tree.own_site() => Err(TokenRefusal::Ephemeral),
+                        _ => Err(TokenRefusal::NotHeld),
+                    };
                 }
                 // Nothing can be below an ephemeral, and the token of nothing there is not its session's.
                 Err(TokenRefusal::Ephemeral) if above == path => return Err(TokenRefusal::Ephemeral),
