@@ -533,8 +533,10 @@ impl Replica {
     /// Whether a session was to go to a site that goes to another one already: who asked for it comes once more.
     pub(super) fn has_gone_before(&self, asked: &[u8]) -> bool {
         let tree = self.applied.partition.tree();
-        matches!(Asked::decode(asked), Ok(Asked::SiteStep(SiteStep::Home { session, .. }))
-            if tree.own_site() != Some(tree.home_to_ask(session)))
+        let Ok(Asked::SiteStep(SiteStep::Home { session, .. })) = Asked::decode(asked) else { return false };
+        // One that has ended, or that nobody has ever made, is nowhere else, whatever site its number names.
+        let own = tree.own_site();
+        own != Some(tree.home_to_ask(session)) && own != Some(tree.home_to_be(session))
     }
 
     /// A request of a site is looked at once more.
