@@ -517,10 +517,13 @@ impl Replica {
 
     /// An operation that a site has asked for is proposed, or another one.
     pub(super) fn operation_is_kept(&mut self, origin: Option<Origin>, asked: &[u8]) {
-        let Some(origin) = origin.filter(|origin| origin.site != 0) else { return };
+        let Some(origin) = origin.filter(|_| self.is_of_sites()) else { return };
+        let Ok(decoded) = Asked::decode(asked) else { return };
+        if origin.site == 0 {
+            return self.count_local_write(origin, &decoded);
+        }
         let ticket = Ticket { site: origin.site, number: origin.request };
         self.sites.broker.carries_out(ticket);
-        let Ok(decoded) = Asked::decode(asked) else { return };
         let Some(request) = request_of(&decoded).filter(|_| self.sites.policy.is_there()) else { return };
         let mut used = BTreeSet::new();
         self.applied.partition.tree().tokens_of(&request, &mut |path| {
