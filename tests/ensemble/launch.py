@@ -7,6 +7,7 @@ over a restart, with everybody's data. This process becomes server K, so what a 
 it prints, is that server's. The system ends the other two with it, however that happens.
 
 `launch.py site:K ...` does the same with three sites that are one server each, and have one tree; site 1 is the hub.
+`launch.py site:K:L,M,N ...` gives them that many partitions.
 """
 
 import contextlib
@@ -113,7 +114,8 @@ def site_options(stoa, folder, hub_port):
 def main():
     number, *words = sys.argv[1:]
     are_sites = number.startswith("site:")
-    number = int(number.removeprefix("site:"))
+    number, _, partitions = number.removeprefix("site:").partition(":")
+    number, partitions = int(number), dict(zip(SERVERS, partitions.split(","))) if partitions else {}
     if number not in SERVERS:
         raise SystemExit(f"launch.py: the server to talk to is one of {SERVERS}, not {number}")
     port, folder = option(words, "--port"), pathlib.Path(option(words, "--data-dir"))
@@ -132,6 +134,8 @@ def main():
         own = ["--servers", ensemble, "--server-id", str(server), "--peer-bind", HOST, *TIMES]
         if of_site is not None:
             own = ["--port", str(client_ports[server]), *of_site(server)]
+            if server in partitions:
+                own += ["--partitions", partitions[server]]
         return [*words, *own, "--data-dir", str(folder / str(server))]
 
     # Who comes first is elected, more often than not: this one has to lead now and then, too.

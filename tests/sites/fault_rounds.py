@@ -54,12 +54,13 @@ def free_port(count):
 class Sites:
     """The servers, and what is typed about them."""
 
-    def __init__(self, stoa, folder, servers):
+    def __init__(self, stoa, folder, servers, partitions):
         self.servers = servers
         self.port = free_port(len(SITES) * servers)
         trips = folder / "round-trips.txt"
         trips.write_text(ROUND_TRIPS)
         command = [stoa, "dev", "--sites", ",".join(SITES), "--servers", str(servers)]
+        command += ["--partitions", partitions] if partitions else []
         command += ["--round-trips", str(trips), "--port", str(self.port), "--data-dir", str(folder / "data")]
         self.stoa, self.log_path = stoa, folder / "log.txt"
         self.log = self.log_path.open("w")
@@ -223,11 +224,11 @@ def differences(sites, told):
     return complaints
 
 
-def play(stoa, seed, troubles, servers):
+def play(stoa, seed, troubles, servers, partitions):
     """One life of three sites. Returns what is wrong in the end, and how much was answered."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="stoa-sites-") as folder:
-        sites, told = Sites(stoa, pathlib.Path(folder), servers), Told()
+        sites, told = Sites(stoa, pathlib.Path(folder), servers, partitions), Told()
         try:
             seeds = [(site, seed * 100 + number) for number in range(CLIENTS) for site in (*SITES, ANYWHERE)]
             clients = [Client(sites, site, of, told) for site, of in seeds]
@@ -259,6 +260,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=2, help="how many lives")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30), help="that of the first")
     parser.add_argument("--troubles", type=int, default=12, help="how much goes wrong in each")
+    parser.add_argument("--partitions", help="how many each site has, or one number for each, such as 2,3,1")
     options = parser.parse_args()
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     # The server's command, of which only the program counts here.
@@ -268,7 +270,7 @@ def main():
         seed = options.seed + at
         servers = 1 if seed % 2 else 3
         print(f"seed {seed}: {servers} servers a site", flush=True)
-        complaints, answers = play(stoa, seed, options.troubles, servers)
+        complaints, answers = play(stoa, seed, options.troubles, servers, options.partitions)
         for complaint in complaints:
             print(f"    {complaint}")
         passed += not complaints

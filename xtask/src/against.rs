@@ -7,6 +7,9 @@ use std::time::Duration;
 use crate::arguments::Arguments;
 use crate::{peer, run, workspace};
 
+/// How many sites there are, where there are any.
+const SITES: usize = 3;
+
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 
 /// The server under test.
@@ -17,8 +20,8 @@ pub(crate) enum Against {
     ZooKeeper,
     /// The server with this number of an ensemble of three Stoa servers.
     Ensemble(u8),
-    /// One of three sites, each a server; the first is the hub.
-    Site(u8),
+    /// One of three sites, each a server with so many partitions; the first is the hub.
+    Site(u8, [u8; SITES]),
     /// The first server of an ensemble whose servers have so many partitions.
     Divided(u8),
 }
@@ -32,8 +35,19 @@ impl Against {
         }
     }
 
-    /// The same server, or with `--through K` server K of an ensemble of it.
+    /// The same server, or with `--through K` server K of an ensemble of it, or with `--through site:K` site K, and with
+    /// `--partitions` as many of them.
     pub(crate) fn through(self, arguments: &mut Arguments) -> Result<Against, String> {
+        let partitions = arguments.value("--partitions")?;
+        let against = self.through_server(arguments)?;
+        match (against, partitions.as_deref()) {
+            (_, None) => Ok(against),
+            (Against::Site(site, _), Some(said)) => Ok(Against::Site(site, of_sites(said)?)),
+            _ => Err("`--partitions` goes with `--through site:K`".to_owned()),
+        }
+    }
+
+    fn through_server(self, arguments: &mut Arguments) -> Result<Against, String> {
         match (arguments.value("--through")?.as_deref(), self) {
             (None, _) => Ok(self),
             (Some(_), Against::ZooKeeper) => {
@@ -42,9 +56,9 @@ impl Against {
             (Some("1"), _) => Ok(Against::Ensemble(1)),
             (Some("2"), _) => Ok(Against::Ensemble(2)),
             (Some("3"), _) => Ok(Against::Ensemble(3)),
-            (Some("site:1"), _) => Ok(Against::Site(1)),
-            (Some("site:2"), _) => Ok(Against::Site(2)),
-            (Some("site:3"), _) => Ok(Against::Site(3)),
+            (Some("site:1"), _) => Ok(Against::Site(1, [1; SITES])),
+            (Some("site:2"), _) => Ok(Against::Site(2, [1; SITES])),
+            (Some("site:3"), _) => Ok(Against::Site(3, [1; SITES])),
             (Some(other), _) => {
                 Err(format!("`--through` takes 1, 2 or 3, or site:1, site:2 or site:3, not `{other}`"))
             }
@@ -54,7 +68,7 @@ impl Against {
     /// How the command line and the suites call it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Against::Stoa | Against::Ensemble(_) | Against::Site(_) | Against::Divided(_) => "stoa",
+            Against::Stoa | Against::Ensemble(_) | Against::Site(..) | Against::Divided(_) => "stoa",
             Against::ZooKeeper => "zookeeper",
         }
     }
@@ -62,7 +76,7 @@ impl Against {
     /// Builds or fetches the server.
     pub(crate) fn prepare(self) -> Result<(), String> {
         match self {
-            Against::Stoa | Against::Ensemble(_) | Against::Site(_) | Against::Divided(_) => {
+            Against::Stoa | Against::Ensemble(_) | Against::Site(..) | Against::Divided(_) => {
                 let mut cargo = Command::new("cargo");
                 cargo.args(["build", "--release", "--package", "stoa"]).current_dir(workspace::root());
                 run::must(&mut cargo, BUILD_LIMIT).map(|_| ())
@@ -74,7 +88,7 @@ impl Against {
     /// The command to which a suite adds `--port P --data-dir D`. The suites split it at blanks.
     pub(crate) fn command(self, config: &Path) -> Result<String, String> {
         let words = match self {
-            Against::Stoa | Against::Ensemble(_) | Against::Site(_) => "serve --admin-port 0".to_owned(),
+            Against::Stoa | Against::Ensemble(_) | Against::Site(..) => "serve --admin-port 0".to_owned(),
             Against::Divided(partitions) => format!("serve --admin-port 0 --partitions {partitions}"),
             Against::ZooKeeper => "peer --heap 256m".to_owned(),
         };
@@ -82,7 +96,10 @@ impl Against {
         let server = match self {
             Against::Stoa | Against::ZooKeeper => return Ok(command),
             Against::Ensemble(server) => server.to_string(),
-            Against::Site(site) => format!("site:{site}"),
+            Against::Site(site, partitions) => {
+                let partitions = partitions.map(|partitions| partitions.to_string()).join(",");
+                format!("site:{site}:{partitions}")
+            }
             Against::Divided(_) => "1".to_owned(),
         };
         let launcher = without_blanks(&workspace::suite("ensemble").join("launch.py"))?;
@@ -92,7 +109,7 @@ impl Against {
     /// The command to which a suite adds the `zoo.cfg` of one server of an ensemble.
     pub(crate) fn member_command(self) -> Result<String, String> {
         let words = match self {
-            Against::Stoa | Against::Ensemble(_) | Against::Site(_) | Against::Divided(_) => {
+            Against::Stoa | Against::Ensemble(_) | Against::Site(..) | Against::Divided(_) => {
                 "serve --admin-port 0 --config"
             }
             Against::ZooKeeper => "peer --heap 256m --member",
@@ -102,7 +119,7 @@ impl Against {
 
     fn program(self) -> Result<String, String> {
         without_blanks(&match self {
-            Against::Stoa | Against::Ensemble(_) | Against::Site(_) | Against::Divided(_) => {
+            Against::Stoa | Against::Ensemble(_) | Against::Site(..) | Against::Divided(_) => {
                 workspace::target().join("release").join("stoa")
             }
             Against::ZooKeeper => {
@@ -110,6 +127,18 @@ impl Against {
             }
         })
     }
+}
+
+/// How many partitions each site has: the same number, or one for each with commas between them.
+fn of_sites(said: &str) -> Result<[u8; SITES], String> {
+    let read: Option<Vec<u8>> =
+        said.split(',').map(|number| number.parse().ok().filter(|number| *number > 0)).collect();
+    let read = match read.as_deref() {
+        Some([all]) => Some([*all; SITES]),
+        Some(each) => each.try_into().ok(),
+        None => None,
+    };
+    read.ok_or_else(|| format!("`--partitions` takes a number, or {SITES} such as 2,3,1, not `{said}`"))
 }
 
 /// The suites split commands at blanks.
@@ -143,7 +172,13 @@ mod tests {
         };
         assert_eq!(parse(""), Ok(Against::Stoa));
         assert_eq!(parse("--against stoa --through 2"), Ok(Against::Ensemble(2)));
-        assert_eq!(parse("--through site:3"), Ok(Against::Site(3)));
+        assert_eq!(parse("--through site:3"), Ok(Against::Site(3, [1, 1, 1])));
+        assert_eq!(parse("--through site:2 --partitions 2"), Ok(Against::Site(2, [2, 2, 2])));
+        assert_eq!(parse("--partitions 2,3,1 --through site:2"), Ok(Against::Site(2, [2, 3, 1])));
+        for refused in ["--partitions 2", "--through 1 --partitions 2", "--through site:1 --partitions 2,0,1"]
+        {
+            assert!(parse(refused).is_err(), "{refused}");
+        }
         assert!(parse("--through 4").is_err_and(|message| message.contains("1, 2 or 3")));
         assert!(parse("--against zookeeper --through 2").is_err());
     }

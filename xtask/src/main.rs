@@ -59,7 +59,8 @@ cargo xtask COMMAND
 
 kazoo, java, upstream, go, c, kill and linearizable take `--against zookeeper` to drive Apache ZooKeeper
 instead of Stoa. kazoo, java, upstream, go and c take `--through K` to start ensembles of three Stoa servers
-and drive server 1, 2 or 3 of each; `--through site:K` starts three sites that are a server each.";
+and drive server 1, 2 or 3 of each; `--through site:K` starts three sites that are a server each, with
+`--partitions N` or `--partitions L,M,N` so many partitions. sites takes `--partitions`, too.";
 
 const SEEDS: u64 = 200;
 /// Runs of an ensemble.
@@ -217,7 +218,7 @@ fn everything(report: &mut Report) {
     report.step("kill", || suites::kill(Against::Stoa, KILL_ROUNDS, &[]));
     for server in 1..=3 {
         report.step("go through an ensemble", || suites::go(Against::Ensemble(server), &[]));
-        report.step("go through a site", || suites::go(Against::Site(server), &[]));
+        report.step("go through a site", || suites::go(Against::Site(server, [1; 3]), &[]));
         report.step("c through an ensemble", || c_client::run(Against::Ensemble(server)));
     }
     report.step("kazoo with partitions", || suites::kazoo(Against::Divided(PARTITIONS), &[]));

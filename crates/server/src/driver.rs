@@ -682,9 +682,17 @@ impl Driver {
                     let occupied_us = u64::try_from(occupied.as_micros()).unwrap_or(u64::MAX);
                     self.server.borrow_mut().occupied(occupied_us, now);
                 }
+                self.tell_level();
             }
             self.server.borrow_mut().tick(now);
             self.after_input();
+        }
+    }
+
+    /// The other servers' threads of this partition are told which feature level is in use.
+    pub(crate) fn tell_level(&self) {
+        if let Some(ensemble) = self.ensemble.get() {
+            ensemble.set_level(self.server.borrow().level_to_be());
         }
     }
 

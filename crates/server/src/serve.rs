@@ -150,13 +150,6 @@ fn secure_socket(settings: &Settings) -> Result<Option<Bound>, String> {
 fn count_partitions(settings: &mut Settings) -> Result<u8, String> {
     let must_exist = !settings.create_data_dir;
     let partitions = partitions_file::settle(&settings.data_dir, settings.partitions, must_exist)?;
-    if partitions > 1 && settings.site.is_some() {
-        return Err(format!(
-            "the data folder {} has {partitions} partitions, and a server of a site has one as yet: leave out site, or \
-             begin with an empty folder",
-            settings.data_dir.display()
-        ));
-    }
     if partitions > 1 {
         settings.partitions = Some(Partitions::Exactly(partitions));
         if settings.local_sessions {

@@ -259,7 +259,10 @@ impl Source for &Driver {
         view::Stats {
             mode: mode(&standing),
             ensemble: self.ensemble_view(&standing, stats.leaders_found),
-            sites: self.sites.get().map(|sites| sites.view(self)),
+            sites: match self.sites.get() {
+                Some(sites) => Some(sites.view(self)),
+                None => server.site_status().as_ref().map(view::SitesView::of_partition),
+            },
             partitions: 1,
             uptime_ms: self.clock.now().mono_us / 1000,
             zxid: tree.last_zxid(),
@@ -429,8 +432,19 @@ impl Source for &Driver {
         sites.order(order, self)
     }
 
-    fn holder(&self, path: &str) -> Option<view::Holder> {
-        self.sites.get()?.holder(path, self)
+    fn path_token(&self, path: &str) -> Option<view::PathToken> {
+        let server = self.server.borrow();
+        if server.place_of(path) != self.surroundings.partition {
+            return None;
+        }
+        let mark = server.token_mark(path)?;
+        let tree = server.tree();
+        let (is_there, readers) = (tree.get(path).is_some(), tree.readers(path).collect());
+        Some(view::PathToken { mark, is_there, readers })
+    }
+
+    fn holder_by(&self, path: &str, token: view::PathToken) -> Option<view::Holder> {
+        Some(self.sites.get()?.holder(path, token, self))
     }
 
     fn lost(&mut self, asked: view::LostAsked, reply: oneshot::Sender<Result<view::LostView, String>>) {

@@ -13,8 +13,8 @@ use crate::process::Process;
 use crate::threads::Door;
 use crate::view::SiteOrder;
 use crate::view::{
-    Balance, Connection, Digest, Holder, LostAsked, LostView, Partition, Question, Session, SessionWatches,
-    SnapshotDone, Source, Stats, WatchSummary, merge,
+    Balance, Connection, Digest, Holder, LostAsked, LostView, Partition, PathToken, Question, Session,
+    SessionWatches, SnapshotDone, Source, Stats, WatchSummary, merge,
 };
 use crate::words::{self, Word};
 
@@ -143,8 +143,13 @@ impl Source for Together {
         of_first.blocking_recv().unwrap_or_else(|_| Err("the server is stopping".to_owned()))
     }
 
-    fn holder(&self, path: &str) -> Option<Holder> {
-        let of_first = self.ask_first(|reply| Question::Holder(path.to_owned(), reply));
+    fn path_token(&self, path: &str) -> Option<PathToken> {
+        let of_threads = self.hear(|reply| Question::PathToken(path.to_owned(), reply));
+        of_threads.into_iter().flatten().next()
+    }
+
+    fn holder_by(&self, path: &str, token: PathToken) -> Option<Holder> {
+        let of_first = self.ask_first(|reply| Question::HolderBy(path.to_owned(), token, reply));
         of_first.blocking_recv().unwrap_or_default()
     }
 

@@ -386,6 +386,53 @@ fn servers_have_the_partitions_that_were_asked_for() {
 }
 
 #[test]
+fn each_site_may_be_divided_in_its_own_way() {
+    let temporary = TempDir::new().unwrap();
+    let data = temporary.path().join("data");
+    let sites = ["--sites", "east,west", "--partitions", "2,3", "--data-dir", data.to_str().unwrap()];
+    let mut dev = Dev::start(temporary.path(), &sites);
+    let address = |line: String| line.rsplit(' ').next().unwrap().to_owned();
+    let east = address(dev.wait_for("  connect   east (the hub) "));
+    let west = address(dev.wait_for(" west (50 ms to the hub and back) "));
+    let admin = dev.wait_for("  admin ");
+    let admin: Vec<&str> = admin.split_whitespace().filter_map(|url| url.strip_suffix("/commands")).collect();
+    for (address, partitions) in [(&east, 2), (&west, 3)] {
+        assert!(word(address, "conf").contains(&format!("\npartitions={partitions}\n")), "{address}");
+    }
+    // Wherever they live, here and there, their tokens come to who uses them, and the hub knows it.
+    let names = ["/a", "/b", "/c", "/d", "/e", "/f"];
+    for name in names {
+        assert!(shell(&west, &["create", name, "x"]).is_some(), "{name}");
+        assert!(shell(&west, &["set", name, "y"]).is_some(), "{name}");
+    }
+    for name in names {
+        let asked = Command::new(STOA).args(["sites", "--admin", admin[0], "token", name]).output().unwrap();
+        let told = String::from_utf8(asked.stdout).unwrap();
+        assert!(
+            told.starts_with(&format!("west (site 2) holds the token of {name}\ngiven to it: ")),
+            "{told}"
+        );
+        assert!(told.contains("used lately by: west 100% (the last)"), "{told}");
+    }
+    let counted = |told: &serde_json::Value| told["writes_forwarded"].as_u64() >= Some(12);
+    until_sites(admin[1], counted);
+    dev.type_line("kill 2");
+    dev.wait_for("* | server 2 is down (signal: 9 (SIGKILL))");
+    dev.type_line("start 2");
+    dev.wait_for("2 | stoa is ready for clients on");
+    for name in names {
+        assert!(shell(&west, &["set", name, "z"]).is_some(), "{name}");
+        let deadline = Instant::now() + PATIENCE;
+        while shell(&east, &["get", name]).is_none_or(|data| !data.starts_with('z')) {
+            assert!(Instant::now() < deadline, "{name}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    dev.type_line("quit");
+    dev.wait_for("* | all servers have stopped");
+}
+
+#[test]
 fn an_election_waits_for_no_heartbeat() {
     let temporary = TempDir::new().unwrap();
     // Beyond what the test waits for.

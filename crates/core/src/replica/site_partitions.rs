@@ -554,10 +554,13 @@ impl Replica {
 
     /// An operation that a site has asked for is proposed, or another one.
     pub(super) fn operation_is_kept(&mut self, origin: Option<Origin>, asked: &[u8]) {
-        let Some(origin) = origin.filter(|origin| origin.site != 0) else { return };
+        let Some(origin) = origin.filter(|_| self.is_of_sites()) else { return };
+        let Ok(decoded) = Asked::decode(asked) else { return };
+        if origin.site == 0 {
+            return self.count_local_write(origin, &decoded);
+        }
         let ticket = Ticket { site: origin.site, number: origin.request };
         self.sites.broker.carries_out(ticket, None);
-        let Ok(decoded) = Asked::decode(asked) else { return };
         let Some(request) = request_of(&decoded).filter(|_| self.sites.policy.is_there()) else { return };
         let mut used = BTreeSet::new();
         self.applied.partition.tree().tokens_of(&request, &mut |path| {
@@ -569,6 +572,7 @@ impl Replica {
 
     /// Whether a session was to go to a site that goes to another one already: who asked for it comes once more.
     pub(super) fn has_gone_before(&self, asked: &[u8]) -> bool {
+        // One that nobody can know any more, or that nobody has ever made, is nowhere else, whatever site its number names.
         let own = self.applied.partition.tree().own_site();
         matches!(Asked::decode(asked), Ok(Asked::SiteStep(SiteStep::Home { session, .. }))
             if own != Some(self.home_for(session)))

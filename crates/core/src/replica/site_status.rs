@@ -22,10 +22,9 @@ impl Replica {
         sites.remove(&own);
         let of_here = streams.all_waiting().filter(|waiting| waiting.ticket.site == own);
         let is_divided = self.applied.placement.is_divided() && self.timeline.has_log();
-        // Sites name positions of the log.
-        let (applied, committed) = match self.timeline.status() {
-            Some(log) if is_divided => (self.timeline.divided(), log.committed),
-            _ => (self.timeline.applied_at().0, self.timeline.committed()),
+        let committed = match self.timeline.status() {
+            Some(log) if is_divided => log.committed,
+            _ => self.timeline.committed(),
         };
         Some(SitesStatus {
             own,
@@ -36,7 +35,7 @@ impl Replica {
             standing: streams.standing(),
             leads: self.timeline.leads(),
             committed,
-            applied,
+            applied: self.applied_of_log(),
             waiting: of_here.count() as u64,
             held: self.held_answers(),
             lease_until_us: self.lease_until_us(),
@@ -44,6 +43,13 @@ impl Replica {
             counts: self.sites.counts,
             others: sites.into_iter().map(|site| self.other_site(site)).collect::<Vec<_>>(),
         })
+    }
+
+    /// Up to which position of the log everything is applied, at the first partition. Positions that sites name are those
+    /// of the log.
+    #[must_use]
+    pub fn applied_of_log(&self) -> u64 {
+        self.timeline.divided()
     }
 
     /// At the hub's leader: what it knows of the token of a path and its use; `None` elsewhere.

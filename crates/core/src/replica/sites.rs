@@ -115,7 +115,10 @@ impl Replica {
         if tree.streams().standing() == SiteStanding::Discarded {
             return true;
         }
-        let is_empty = tree.znode_count() == Tree::new(Options::default()).znode_count();
+        // What lives on other partitions has a name right below the root, or lives below what has one.
+        let counts =
+            |tree: &Tree| (tree.znode_count(), tree.get("/").map_or(0, |root| root.children().count()));
+        let is_empty = counts(tree) == counts(&Tree::new(Options::default()));
         self.has_joined() || is_empty && tree.sessions().next().is_none()
     }
 

@@ -51,6 +51,18 @@ fn an_ephemeral_is_written_where_its_session_is_and_ends_with_it() {
 }
 
 #[test]
+fn a_session_that_nobody_has_made_has_ended_at_every_site() {
+    let mut world = World::new(3);
+    // Its number names a site that there is, or one that there has never been.
+    for session in [0x77_0000_0000 | 2, 0x77_0000_0000 | 24] {
+        for site in 1..=3 {
+            let (_, response) = world.come(site, session, &[7; 16]);
+            assert_eq!((response.session_id, response.timeout_ms), (0, 0), "{session:#x} at site {site}");
+        }
+    }
+}
+
+#[test]
 fn a_session_goes_where_its_client_is() {
     let mut world = World::new(3);
     let (at_2, opened) = world.open_with(2, 0, &[0; 16]);

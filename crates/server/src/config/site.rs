@@ -7,7 +7,6 @@ use super::ensemble::EnsembleSettings;
 use super::error::ConfigError;
 use super::kind::Kind;
 use super::member::{Host, parse_port, split_host};
-use super::partitions::Partitions;
 use super::settings::Settings;
 use stoa_core::PolicyKind;
 
@@ -211,10 +210,6 @@ impl EnsembleSettings<'_> {
 
     fn check_what_sites_have_not(&self) -> Result<(), ConfigError> {
         let settings = &*self.settings;
-        if !matches!(settings.partitions, None | Some(Partitions::Exactly(1))) {
-            let why = "a site has one partition as yet: set partitions to 1, or leave site and sites out";
-            return self.refuse("partitions", why);
-        }
         if settings.local_sessions {
             let why = "the other sites do not know of local sessions as yet: set local-sessions \
                        (localSessionsEnabled in a zoo.cfg) to false, or leave site and sites out";
@@ -367,11 +362,10 @@ mod tests {
             let loaded = load(&[&HUB[..1], &HUB[2..], &[("sites", &sites)]].concat());
             assert_eq!(loaded.is_ok(), count == 31, "{count}");
         }
-        for partitions in ["2", "auto"] {
-            let error = error("", &[("partitions", partitions)]);
-            assert!(error.starts_with("flag --partitions: a site has one partition as yet"), "{error}");
+        assert_eq!(load(&HUB).unwrap().settings.partitions, None, "one, if nothing is said");
+        for partitions in ["1", "2", "auto"] {
+            assert!(load(&[&HUB[..], &[("partitions", partitions)]].concat()).is_ok(), "{partitions}");
         }
-        assert!(load(&[&HUB[..], &[("partitions", "1")]].concat()).is_ok());
         assert!(
             error("", &[("local-sessions", "true")]).starts_with("flag --local-sessions: the other sites")
         );

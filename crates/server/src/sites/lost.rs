@@ -105,6 +105,12 @@ impl Sites {
                 self.own
             ));
         }
+        if server.placement().is_divided() {
+            return Err(format!(
+                "{} has several partitions, and what such a site alone has cannot be told as yet",
+                self.own
+            ));
+        }
         let kept_zxid = server.tree().streams().kept_zxid().ok_or_else(|| {
             format!(
                 "none of the other sites has told {} yet what they have of it: it asks them every two seconds. `stoa log \

@@ -176,7 +176,7 @@ impl Sites {
             name: self.own.clone(),
             term: server.status().term,
             has_joined,
-            applied: server.applied(),
+            applied: server.applied_of_log(),
             hub: tree.hub().filter(|_| has_joined).unwrap_or_default(),
             imported: tree.hub().map_or(0, |hub| streams.imported(hub)),
             lives,
@@ -314,13 +314,13 @@ impl Sites {
         }
         if answer == Answer::Connected {
             let imported = tree.streams().imported(site.number);
-            check_past(hello, own, imported, server.applied())?;
+            check_past(hello, own, imported, server.applied_of_log())?;
             let known = self.links.borrow().get(&site.number).map(|link| link.term);
             if known.is_some_and(|term| term > hello.term) {
                 return Err("a later leader of its site is connected".to_owned());
             }
         }
-        let applied = server.applied();
+        let applied = server.applied_of_log();
         Ok(Welcome {
             number: site.number,
             from: own,

@@ -248,9 +248,7 @@ impl Sites {
     fn tend(self: &Rc<Self>, driver: &Rc<Driver>) {
         self.hand_in_rules(driver);
         self.tend_lost(driver);
-        if let Some(ensemble) = driver.ensemble.get() {
-            ensemble.set_level(driver.server.borrow().level_to_be());
-        }
+        driver.tell_level();
         let leads = driver.server.borrow().leads();
         if !leads {
             self.links.borrow().values().for_each(|link| link.end());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Site, SiteStatus, Sites};
 use crate::driver::Driver;
-use crate::view::{Holder, SiteView, SitesView, TokenUsage, UnshippedView};
+use crate::view::{Holder, PathToken, SiteView, SitesView, TokenUsage, UnshippedView};
 use stoa_core::{SiteId, SiteSet, SitesStatus, TokenUse, Unshipped};
 
 impl Sites {
@@ -101,14 +101,10 @@ impl Sites {
         }
     }
 
-    /// Who holds the token of a path, and what is known of its use.
-    pub(crate) fn holder(&self, path: &str, driver: &Driver) -> Option<Holder> {
-        let (site, is_there, readers, usage) = {
-            let server = driver.server.borrow();
-            let tree = server.tree();
-            let readers: Vec<SiteId> = tree.readers(path).collect();
-            (tree.holder(path)?, tree.get(path).is_some(), readers, server.token_use(path))
-        };
+    /// Who holds the token of a path, as is said where that lives, and what is known of its use.
+    pub(crate) fn holder(&self, path: &str, token: PathToken, driver: &Driver) -> Holder {
+        let PathToken { mark, is_there, readers } = token;
+        let (site, usage) = (mark.holder, driver.server.borrow().token_use_of(path, &mark));
         let list = self.list(driver);
         let name = |site: SiteId| {
             let known = list.iter().find(|known| known.number == site);
@@ -128,7 +124,7 @@ impl Sites {
             last: known.last.map(Into::into),
         });
         let readers = readers.into_iter().map(|site| (site.into(), name(site))).collect();
-        Some(Holder { site: site.into(), name: name(site), is_there, readers, usage })
+        Holder { site: site.into(), name: name(site), is_there, readers, usage }
     }
 }
 

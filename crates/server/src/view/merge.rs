@@ -63,6 +63,9 @@ impl Stats {
         self.following.add(&other.following);
         Quota::add_all(&mut self.quotas, &other.quotas);
         self.snapshots.progress = Snapshots::slower(self.snapshots.progress, other.snapshots.progress);
+        if let (Some(own), Some(other)) = (&mut self.sites, &other.sites) {
+            own.add(other);
+        }
         for op in &other.ops {
             self.add_op(op);
         }
@@ -223,9 +226,10 @@ pub(crate) fn digests(of_threads: &[Vec<Digest>]) -> Vec<Digest> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{follower, leader, looking, read_only, stats};
-    use super::super::{Following, Log, Service, Watchers};
+    use super::super::tests::{follower, hub, leader, looking, read_only, stats};
+    use super::super::{Following, Log, Service, SitesView, Watchers};
     use super::*;
+    use stoa_core::SiteCounts;
     use stoa_wire::Opcode;
 
     #[test]
@@ -312,6 +316,24 @@ mod tests {
             .map(|it| (&*it.namespace, it.count_limit, it.bytes_limit, it.bytes, it.refused))
             .collect();
         assert_eq!(quotas, [("a", 5, -1, 5, 1), ("b", 1, -1, 1, 1), ("c", 9, -2, 9, 2)]);
+    }
+
+    #[test]
+    fn what_partitions_count_of_sites_adds_up_and_the_first_tells_the_rest() {
+        let of_sites = |held, writes_local| {
+            let counts = SiteCounts { writes_local, ..SiteCounts::default() };
+            Some(SitesView { held, counts, ..SitesView::default() })
+        };
+        let mut all = hub();
+        all.add(&Stats { sites: of_sites(3, 40), ..Stats::default() });
+        // A thread whose partition knows of no sites as yet says nothing.
+        all.add(&Stats::default());
+        let before = SitesView::example();
+        let counts = SiteCounts { writes_local: before.counts.writes_local + 40, ..before.counts };
+        assert_eq!(all.sites, Some(SitesView { held: before.held + 3, counts, ..before }));
+        let mut none = Stats::default();
+        none.add(&Stats { sites: of_sites(1, 1), ..Stats::default() });
+        assert_eq!(none.sites, None);
     }
 
     #[test]

@@ -23,7 +23,9 @@ pub use counts::{Following, Quota, Service, Sizes, Watchers};
 pub use ensemble::{EnsembleStatus, LAG_ENTRIES_MAX, LinkStatus, MemberStatus, Mode, Timeline};
 pub use partition::{Partition, Subtree};
 pub(crate) use sites::NO_SITES;
-pub use sites::{Holder, LostAsked, LostView, SiteOrder, SiteView, SitesView, TokenUsage, UnshippedView};
+pub use sites::{
+    Holder, LostAsked, LostView, PathToken, SiteOrder, SiteView, SitesView, TokenUsage, UnshippedView,
+};
 pub(crate) use unready::why_unready;
 
 /// A question to the thread that owns the partition, with the place where the answer goes.
@@ -51,6 +53,10 @@ pub enum Question {
     Move(String, u8, oneshot::Sender<Result<(), String>>),
     /// Who holds the token of a path; nobody where there are no sites.
     Holder(String, oneshot::Sender<Option<Holder>>),
+    /// What the partition says of the token of a path that lives there; nothing if it lives on another one.
+    PathToken(String, oneshot::Sender<Option<PathToken>>),
+    /// The same with all that the first partition knows.
+    HolderBy(String, PathToken, oneshot::Sender<Option<Holder>>),
     /// What this site alone has, which the others have given up.
     Lost(LostAsked, oneshot::Sender<Result<LostView, String>>),
     /// Whether whoever has proved to be these has all permissions on the root.
@@ -103,6 +109,12 @@ impl Question {
             Question::Holder(path, reply) => {
                 let _ = reply.send(source.holder(&path));
             }
+            Question::PathToken(path, reply) => {
+                let _ = reply.send(source.path_token(&path));
+            }
+            Question::HolderBy(path, token, reply) => {
+                let _ = reply.send(source.holder_by(&path, token));
+            }
             Question::Lost(asked, reply) => source.lost(asked, reply),
             Question::MayAdminister(identities, reply) => {
                 let _ = reply.send(source.may_administer(&identities));
@@ -146,7 +158,13 @@ pub trait Source {
     /// Has the subtree at a path moved to a partition; says why not when that is not begun.
     fn move_subtree(&mut self, path: &str, to: u8) -> Result<(), String>;
     /// Who holds the token of a path; nobody where there are no sites.
-    fn holder(&self, path: &str) -> Option<Holder>;
+    fn holder(&self, path: &str) -> Option<Holder> {
+        self.holder_by(path, self.path_token(path)?)
+    }
+    /// What is said of the token of a path where that lives.
+    fn path_token(&self, path: &str) -> Option<PathToken>;
+    /// The same with all that the first partition knows.
+    fn holder_by(&self, path: &str, token: PathToken) -> Option<Holder>;
     /// Tells what this site alone has, which the others have given up, when that is read; or why it cannot be told.
     fn lost(&mut self, asked: LostAsked, reply: oneshot::Sender<Result<LostView, String>>);
     /// Whether whoever has proved to be these has all permissions on the root.
@@ -826,7 +844,14 @@ pub(crate) mod tests {
             if (path, to) == ("/hot", 2) { Ok(()) } else { Err("server 3 leads: ask it".to_owned()) }
         }
 
-        fn holder(&self, path: &str) -> Option<Holder> {
+        fn path_token(&self, path: &str) -> Option<PathToken> {
+            use stoa_core::TokenMark;
+            let is_there = path == "/hot";
+            let mark = TokenMark { holder: 2, at: Some("/hot".to_owned()) };
+            self.stats().sites.map(|_| PathToken { mark, is_there, readers: vec![1; usize::from(is_there)] })
+        }
+
+        fn holder_by(&self, _: &str, token: PathToken) -> Option<Holder> {
             let sites = self.stats().sites?.sites;
             let name = sites.get(1).map(|site| site.name.clone());
             let usage = TokenUsage {
@@ -837,10 +862,16 @@ pub(crate) mod tests {
                 has_others: false,
                 last: Some(9),
             };
-            let is_there = path == "/hot";
-            let readers = vec![(1, sites.first().map(|site| site.name.clone()))];
-            let readers = if is_there { readers } else { Vec::new() };
-            Some(Holder { site: 2, name, is_there, readers, usage: is_there.then_some(usage) })
+            let is_there = token.is_there;
+            let first = sites.first().map(|site| site.name.clone());
+            let readers = token.readers.into_iter().map(|site| (site.into(), first.clone())).collect();
+            Some(Holder {
+                site: token.mark.holder.into(),
+                name,
+                is_there,
+                readers,
+                usage: is_there.then_some(usage),
+            })
         }
 
         fn lost(&mut self, asked: LostAsked, reply: oneshot::Sender<Result<LostView, String>>) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use stoa_core::{LostUpdates, SiteCounts};
+use stoa_core::{LostUpdates, SiteCounts, SiteId, SitesStatus, TokenMark};
 
 /// What a server answers that has nothing to do with sites.
 pub(crate) const NO_SITES: &str = "this server is of none of several sites";
@@ -51,6 +51,19 @@ pub struct SitesView {
     pub counts: SiteCounts,
     /// Every site, this one among them, by number.
     pub sites: Vec<SiteView>,
+}
+
+impl SitesView {
+    /// What a partition knows that has no part in the streams: what it has counted itself.
+    pub(crate) fn of_partition(known: &SitesStatus) -> Self {
+        Self { held: known.held, counts: known.counts, ..Self::default() }
+    }
+
+    /// Adds what another partition has counted.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.held += other.held;
+        self.counts.add(other.counts);
+    }
 }
 
 /// One of the sites.
@@ -150,6 +163,17 @@ pub struct UnshippedView {
     pub age_us: u64,
     /// Whether that is all: what is in the log's files alone is not counted.
     pub is_all: bool,
+}
+
+/// What is said of the token of a path where that lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathToken {
+    /// Who holds it, and where that is said.
+    pub mark: TokenMark,
+    /// Whether there is a znode.
+    pub is_there: bool,
+    /// The sites that have a read token of it.
+    pub readers: Vec<SiteId>,
 }
 
 /// Who holds the token of a path.

@@ -169,7 +169,10 @@ fn latency_before_the_first_request_is_zero() {
         fn move_subtree(&mut self, _: &str, _: u8) -> Result<(), String> {
             Ok(())
         }
-        fn holder(&self, _: &str) -> Option<crate::view::Holder> {
+        fn path_token(&self, _: &str) -> Option<crate::view::PathToken> {
+            None
+        }
+        fn holder_by(&self, _: &str, _: crate::view::PathToken) -> Option<crate::view::Holder> {
             None
         }
         fn lost(

@@ -164,7 +164,7 @@ mod tests {
             sites.push(SitePlan { name: format!("s{from}"), round_trips, proxies });
         }
         let folder = "".into();
-        let plan = DevPlan { folder, servers, sites, partitions: None, is_automatic: false };
+        let plan = DevPlan { folder, servers, sites, partitions: Vec::new(), is_automatic: false };
         let links = Links::open(&plan).await.unwrap();
         let mut connections = Vec::new();
         for (from, to) in Cable::All.ways(3) {

@@ -40,9 +40,10 @@ pub(crate) struct DevArgs {
     /// The first other site becomes the hub when that is away for ten seconds (setting site-automatic-promotion)
     #[arg(long, requires = "sites")]
     automatic_promotion: bool,
-    /// How many partitions each server has, when they are made; 1 unless it is said
-    #[arg(long, conflicts_with = "sites", value_parser = clap::value_parser!(u8).range(1..=64), value_name = "N")]
-    partitions: Option<u8>,
+    /// How many partitions each server has, when they are made; 1 unless it is said. With --sites one number for all of
+    /// them, or one for each
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..=64), value_name = "N,N...")]
+    partitions: Vec<u8>,
     /// The first server's port for clients, the others have the ones behind it; 0 lets the system choose
     #[arg(long, default_value_t = 2181)]
     port: u16,
@@ -108,7 +109,7 @@ pub(crate) fn run(args: &DevArgs) -> Result<()> {
     if !plan.sites.is_empty() {
         certificate::make_for_this_machine(folder.path())?;
     }
-    plan.partitions = args.partitions;
+    plan.partitions = plan::partitions(&args.partitions, plan.sites.len())?;
     plan.is_automatic = args.automatic_promotion;
     // The system tells children of the end of the thread that started them, not of its process: this
     // thread starts them all, and stays until the end.

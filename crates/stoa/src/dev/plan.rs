@@ -31,8 +31,9 @@ pub(super) struct DevPlan {
     pub(super) servers: Vec<ServerPlan>,
     /// The hub first; none where there is one ensemble and nothing else.
     pub(super) sites: Vec<SitePlan>,
-    /// How many partitions they are told to have, if they are.
-    pub(super) partitions: Option<u8>,
+    /// How many partitions the servers of each site are told to have, if they are; of the only ensemble where there are no
+    /// sites.
+    pub(super) partitions: Vec<u8>,
     /// Whether another site becomes the hub without an operator.
     pub(super) is_automatic: bool,
 }
@@ -118,7 +119,21 @@ pub(super) fn make(count: u8, first_port: u16, folder: &Path, mut sites: Vec<Sit
             *proxies = (0..count).map(|_| any(&mut held)).collect::<Result<_>>()?;
         }
     }
-    Ok(DevPlan { folder: folder.to_owned(), servers, sites, partitions: None, is_automatic: false })
+    Ok(DevPlan { folder: folder.to_owned(), servers, sites, partitions: Vec::new(), is_automatic: false })
+}
+
+/// How many partitions each site has, or the only ensemble: as many as are said for it, or for all.
+pub(super) fn partitions(said: &[u8], sites: usize) -> Result<Vec<u8>> {
+    let needed = sites.max(1);
+    match said {
+        [] => Ok(Vec::new()),
+        [all] => Ok(vec![*all; needed]),
+        each if each.len() == needed => Ok(each.to_vec()),
+        each => Err(Failure::usage(format!(
+            "--partitions: there are {} numbers; say one for all, or with --sites as many as there are sites",
+            each.len()
+        ))),
+    }
 }
 
 /// Sees to it that a folder has the same sites at each start, or none.
@@ -283,6 +298,18 @@ mod tests {
     }
 
     #[test]
+    fn one_number_of_partitions_is_for_all_sites_and_several_are_one_for_each() {
+        let read = |said: &[u8], sites| partitions(said, sites).map_err(|error| error.to_string());
+        assert_eq!(read(&[], 3), Ok(Vec::new()));
+        assert_eq!(read(&[4], 0), Ok(vec![4]));
+        assert_eq!(read(&[2], 3), Ok(vec![2; 3]));
+        assert_eq!(read(&[2, 3, 1], 3), Ok(vec![2, 3, 1]));
+        for (said, sites) in [(&[2, 3][..], 0), (&[2, 3], 3), (&[2, 3, 1, 1], 3)] {
+            assert!(read(said, sites).is_err_and(|error| error.contains("as many as there are sites")));
+        }
+    }
+
+    #[test]
     fn a_folder_stays_with_its_sites() {
         let folder = tempfile::tempdir().unwrap();
         make(1, 0, folder.path(), two_sites()).unwrap();
@@ -305,7 +332,7 @@ mod tests {
     }
 
     fn plan(servers: Vec<ServerPlan>, sites: Vec<SitePlan>) -> DevPlan {
-        DevPlan { folder: PathBuf::new(), servers, sites, partitions: None, is_automatic: false }
+        DevPlan { folder: PathBuf::new(), servers, sites, partitions: Vec::new(), is_automatic: false }
     }
 
     #[test]

@@ -90,7 +90,7 @@ fn command(plan: &DevPlan, server: &ServerPlan, secret: &str) -> Result<Command>
         .args(["--servers", &plan.servers(server.site), "--server-id", &server.id.to_string()])
         .args(["--bind", &ADDRESS.to_string(), "--peer-bind", &ADDRESS.to_string()])
         .args(["--admin-port", &server.admin_port.to_string(), "--words", "*"])
-        .args(plan.partitions.map(|partitions| format!("--partitions={partitions}")))
+        .args(plan.partitions.get(server.site).map(|partitions| format!("--partitions={partitions}")))
         .arg("--data-dir")
         .arg(&server.folder)
         .stdin(Stdio::null())
