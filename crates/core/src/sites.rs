@@ -698,6 +698,8 @@ pub(crate) struct Divided {
     pub(crate) told_lease: Option<(u64, bool)>,
     /// Where sessions are at home when all is applied that is being imported.
     pub(crate) homes: BTreeMap<i64, SiteId>,
+    /// The largest zxid of what is imported, or is being.
+    pub(crate) newest_imported: i64,
     /// At the hub's first partition: znodes that clients of others have used there.
     pub(crate) used: VecDeque<(BTreeSet<String>, SiteId, TicketPlan)>,
     /// At the first partition: how much of this site's log another site has, and where partitions stand with what it may

@@ -323,6 +323,8 @@ pub struct Mode {
     pub takes_read_only: bool,
     /// Whether its session has come from another site.
     pub has_come: bool,
+    /// Where the first partition has told that: see [`crate::Attached::came_zxid`].
+    pub came_zxid: i64,
 }
 
 /// How a connection is read from.

@@ -103,6 +103,8 @@ pub struct Attached {
     pub read_only: bool,
     /// It has acknowledged programs: what it reads may be a write.
     pub programs: bool,
+    /// What it was told up to this zxid may have been told by another site: that says nothing of what it has seen here.
+    pub came_zxid: i64,
 }
 
 /// From a partition to a client.

@@ -265,6 +265,13 @@ pub(crate) fn put_seen(entry: &mut Vec<u8>, seen: &Timestamp) {
     put_with_len(entry, |entry| seen.encode(entry));
 }
 
+/// Says that clients may have been told this zxid before what follows, by another partition.
+pub fn put_told(items: &mut Vec<u8>, partitions: u8, zxid: i64) {
+    let mut seen = Timestamp::new(partitions);
+    seen.raise_zxid(zxid);
+    put_seen(items, &seen);
+}
+
 /// Ends a step, which rests on that.
 pub(crate) fn put_step(entry: &mut Vec<u8>, seen: &Timestamp) {
     put_origin(entry, None);

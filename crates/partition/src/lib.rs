@@ -25,7 +25,7 @@ mod whole;
 
 pub use asked::{After, Asked, IDENTITIES_MAX};
 pub use counts::{Histogram, Proposals, Sizes};
-pub use entry::{Item, Items, Outcome, Part, Seen, part_places, put_site_item};
+pub use entry::{Item, Items, Outcome, Part, Seen, part_places, put_site_item, put_told};
 pub use extensions::{
     Answer, Extensions, FAILURE_PATH, NotProposed, ProgramLimits, ProgramStats, ProgramStep, Ran, Record,
     Registration, Watch, changes_programs, is_of_programs,

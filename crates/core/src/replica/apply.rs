@@ -353,6 +353,9 @@ impl Replica {
     /// A part of an operation of which all are there. The reply was written when they were prepared:
     /// what it tells is not all here.
     fn apply_part(&mut self, part: &Part<'_>, own: Option<ConnectionId>, asked: &Bytes) {
+        if self.is_of_sites() {
+            self.note_told();
+        }
         let mut parts = 0;
         for place in part.places() {
             self.applied.stamp.raise(place.partition, end_of(place.position));

@@ -220,6 +220,10 @@ impl Replica {
         self.applied.stamp.raise(self.config.partition, end_of(position));
         self.applied.partition.abandon(&self.applied.stamp);
         self.placement_replaced();
+        if self.is_of_sites() && self.applied.placement.is_divided() {
+            let told = self.applied.stamp.zxid();
+            self.applied.partition.tree_mut().forget_told(told);
+        }
         let has_sessions = self.has_sessions();
         let tree = self.applied.partition.tree();
         let is_own = |session: i64| tree.own_site().is_none_or(|own| tree.home_of(session) == own);

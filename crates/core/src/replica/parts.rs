@@ -132,7 +132,7 @@ impl Applied {
     /// The state of a tree, which rests on `rests_on` and on this partition's own timeline up to `position`.
     pub(super) fn new(
         config: &Config,
-        tree: Tree,
+        mut tree: Tree,
         rests_on: &Timestamp,
         position: u64,
         (hash_seed, snapshot_seed): (u64, u8),
@@ -143,6 +143,9 @@ impl Applied {
         stamp.merge(rests_on);
         stamp.raise(config.partition, end_of(position));
         stamp.raise_zxid(tree.last_zxid());
+        if partitions > 1 && tree.own_site().is_some() {
+            tree.forget_told(stamp.zxid());
+        }
         Self {
             partition: Partition::new(tree, hash_seed, (config.partition, partitions)),
             placement,

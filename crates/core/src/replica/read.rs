@@ -106,10 +106,10 @@ impl Replica {
         let is_here = |path: &&str| placement.of(path) == own;
         let connection = self.clients.connections.get(id);
         let session = connection.map_or(0, |connection| connection.session);
-        let has_come = connection.is_some_and(|connection| connection.mode.has_come);
+        let told = request.relative_zxid;
+        let has_come = connection.is_some_and(|it| it.mode.has_come || it.mode.came_zxid >= told.max(1));
         let (tree, watches, extensions) = self.applied.partition.parts_mut();
         let watcher = WatcherId(id.0);
-        let told = request.relative_zxid;
         // What it was told elsewhere does not say what it has seen of here: it is told of everything, and reads again. It
         // may have come with a connection before this one, and have heard nothing on that.
         let since = if has_come || tree.was_told_elsewhere(session, told) { 0 } else { told };

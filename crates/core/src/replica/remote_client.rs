@@ -101,6 +101,7 @@ impl Replica {
             connection.session = session.session;
             connection.timeout_ms = session.timeout_ms;
             connection.mode.opening = session.opening;
+            connection.mode.came_zxid = session.came_zxid;
             if let Some(remote) = &mut connection.remote {
                 remote.since = session.since;
                 remote.is_told = true;
@@ -275,7 +276,7 @@ impl Replica {
         let clock = self.clock();
         let connection = self.clients.connections.get_mut(id)?;
         let Connection { session, timeout_ms, .. } = *connection;
-        let opening = connection.mode.opening;
+        let (opening, has_come) = (connection.mode.opening, connection.mode.has_come);
         let read_only = connection.phase == Phase::ReadOnly;
         let is_live = read_only || matches!(connection.phase, Phase::Live(_));
         let remote = connection.remote.as_mut().filter(|_| is_live)?;
@@ -288,7 +289,9 @@ impl Replica {
         remote.is_told = true;
         let since = remote.since;
         let programs = self.applied.partition.extensions().concerns(session);
-        Some(Attached { session, timeout_ms, opening, since, read_only, programs })
+        let came_zxid =
+            if has_come { i64::MAX } else { self.applied.partition.tree().told_elsewhere(session) };
+        Some(Attached { session, timeout_ms, opening, since, read_only, programs, came_zxid })
     }
 
     /// What has been written for a remote client, and how many answers are in it.

@@ -44,7 +44,10 @@ impl Replica {
             (Phase::Live(_), Some(remote)) => {
                 let (timeout_ms, opening) = (connection.timeout_ms, connection.mode.opening);
                 let since = remote.since;
-                Ok((main, Attached { session, timeout_ms, opening, since, read_only: false, programs: true }))
+                let came_zxid =
+                    connection.mode.came_zxid.max(self.applied.partition.tree().told_elsewhere(session));
+                let (read_only, programs) = (false, true);
+                Ok((main, Attached { session, timeout_ms, opening, since, read_only, programs, came_zxid }))
             }
             _ => Err(CloseReason::SessionMoved),
         }

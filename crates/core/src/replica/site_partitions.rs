@@ -28,7 +28,7 @@ use stoa_front::{CloseReason, ConnectionId};
 use stoa_group::Entry;
 use stoa_partition::{
     Asked, Item, Items, Outcome, Ran, SiteItem, divide_import, made_in, note_at_partition,
-    partition_of_number, put_site_item, ticket_of, update_in, whole_entry,
+    partition_of_number, put_site_item, put_told, ticket_of, update_in, whole_entry,
 };
 use stoa_placement::FIRST;
 use stoa_sites::Durability;
@@ -230,7 +230,31 @@ impl Replica {
             }
         }
         let others = (0..).zip(others).filter(|(_, items)| !items.is_empty());
-        others.map(|(partition, items)| (partition, items.into())).collect()
+        let told = self.told_by_then();
+        let with_told = |items: Vec<u8>| {
+            let mut all = Vec::new();
+            put_told(&mut all, partitions, told);
+            all.extend_from_slice(&items);
+            all.into()
+        };
+        others.map(|(partition, items)| (partition, with_told(items))).collect()
+    }
+
+    /// No client here has been told a larger zxid by the first partition before what is proposed next, and none by another
+    /// one that has heard it from that. A partition may have told more by itself, and knows that.
+    fn told_by_then(&self) -> i64 {
+        let zxid = self.applied.partition.zxid_seen().max(self.applied.stamp.zxid());
+        zxid.max(self.newest_known()).max(self.sites.divided.newest_imported)
+    }
+
+    /// What comes next changes what clients may have been told larger zxids for: they are told of it when they set their
+    /// watches again.
+    pub(super) fn note_told(&mut self) {
+        if self.applied.placement.is_divided() {
+            let known = if self.has_sessions() { self.newest_known() } else { 0 };
+            let told = self.applied.stamp.zxid().max(known);
+            self.applied.partition.tree_mut().note_told(told);
+        }
     }
 
     /// Imports are proposed: until they are applied, that is where their sessions are at home.
@@ -238,11 +262,13 @@ impl Replica {
         for item in Items::new(imports).map_while(Result::ok) {
             let Outcome::Site(SiteItem::Import { items, .. }) = item.outcome else { continue };
             for item in Items::imported(items).map_while(Result::ok) {
-                if let Some(update) = update_in(&item)
+                let Some(update) = update_in(&item) else { continue };
+                let divided = &mut self.sites.divided;
+                divided.newest_imported = divided.newest_imported.max(update.zxid);
+                if let Some(to) = update.home_behind(source_of_zxid(update.zxid).site)
                     && !self.applied.partition.tree().has_come(&update)
-                    && let Some(to) = update.home_behind(source_of_zxid(update.zxid).site)
                 {
-                    self.sites.divided.homes.insert(update.session, to);
+                    divided.homes.insert(update.session, to);
                 }
             }
         }

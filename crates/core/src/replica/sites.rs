@@ -332,6 +332,7 @@ impl Replica {
         if is_here || !tree.listens_to(from) {
             return;
         }
+        self.note_told();
         self.sites.is_importing = true;
         let (is_told, mut writes) = (self.sites.policy.is_there() && self.timeline.leads(), 0);
         for item in Items::new(items) {

@@ -127,3 +127,57 @@ fn an_ephemeral_on_another_partition_than_its_parent_comes_behind_the_end_of_its
         assert_eq!(world.ask(other, &create(1, &path, CreateMode::Persistent)).path(), path);
     }
 }
+
+/// What another site has changed comes to one partition, and the client was told more by another one.
+#[test]
+fn a_client_that_comes_back_is_told_of_what_came_to_a_partition_late() {
+    let mut world = World::divided(&[1, 2]);
+    let (mine, theirs) = (name_on(&world, 2, 0), name_on(&world, 2, 1));
+    let ((watcher, session), writer) = (world.open_with(2, 0, &[0; 16]), world.open(HUB));
+    for (client, path) in [(writer, &theirs), (watcher, &mine)] {
+        world.ask(client, &create(0, path, CreateMode::Persistent));
+    }
+    for xid in 3..5 {
+        world.ask(watcher, &set(xid, &mine, b"mine"));
+    }
+    world.ask(watcher, &request(6, Opcode::GetData, |out| encode::path_watch(out, &theirs, true)));
+    world.ask_here(writer, &set(1, &theirs, b"changed")).unwrap();
+    let mut told = 0;
+    for xid in 7..30 {
+        // The partition of the other znode says how far it has come, as it has nothing else to do.
+        world.now.mono_us += 50_000;
+        let now = world.now;
+        world.site(2).server.tick_all(now);
+        world.poll(2);
+        while world.store(2) {}
+        world.send(watcher, &set(xid, &mine, b"mine"));
+        while world.store(2) {}
+        told = world.take(watcher).iter().map(|frame| frame.zxid).fold(told, i64::max);
+    }
+    let now = world.now;
+    world.site(2).server.disconnected(watcher.1, now);
+    world.settle();
+    let changed = world.tree(2).get(&theirs).unwrap().stat().mzxid;
+    assert!(changed < told, "it is late");
+    let again = |world: &mut World, client: Client| {
+        world.send(
+            client,
+            &request(-8, Opcode::SetWatches, |out| {
+                encode::set_watches(out, told, &[&[&theirs, &mine], &[], &[]])
+            }),
+        );
+        world.settle();
+        let events = world.take(client).into_iter().filter(|frame| frame.xid == -1);
+        events
+            .map(|event| WatcherEvent::decode(&mut Reader::new(&event.body)).unwrap().path.to_owned())
+            .collect::<Vec<_>>()
+    };
+    let (watcher, _) = world.open_with(2, session.session_id, &session.password);
+    assert!(again(&mut world, watcher).contains(&theirs));
+    // Also when nothing is known any more of when it came.
+    world.restart(2);
+    (0..4).for_each(|_| world.pass(100));
+    let (watcher, _) = world.open_with(2, session.session_id, &session.password);
+    assert!(again(&mut world, watcher).contains(&theirs));
+    world.check_equal();
+}

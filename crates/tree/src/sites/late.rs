@@ -13,6 +13,9 @@
 //! What he was told there had all come here when his session did, so it is known of each session what had been told by
 //! then: who was told no more than that since has been told nothing here yet, and is told of every znode.
 //!
+//! Where a site has several partitions another one may have told more than this one: what that may be stands before each
+//! import on the timeline (`shares_of` in `core/src/replica/site_partitions.rs`).
+//!
 //! What a site has told that was given up since says nothing at all of what is here: who was told no more than what is
 //! larger than all that (`LOST_ZXIDS` in `partition/src/sites.rs`) is told of every znode.
 
@@ -42,12 +45,15 @@ pub(crate) struct Late {
     forgotten: i64,
     /// Who was told no more than this may have been told it by a site that was given up.
     lost: i64,
+    /// Where a site has several partitions: what had been told by any of them.
+    elsewhere: i64,
 }
 
 impl Late {
     /// Nothing is known of what had been told up to now: it was read from a disk.
     pub(super) fn begin(&mut self, last_zxid: i64) {
-        *self = Self { forgotten: last_zxid, ..Self::default() };
+        let elsewhere = self.elsewhere;
+        *self = Self { forgotten: last_zxid.max(elsewhere), elsewhere, ..Self::default() };
     }
 
     /// Sites are given up by the update with this zxid.
@@ -81,9 +87,31 @@ impl Tree {
     /// An update has changed a znode.
     #[inline]
     pub(crate) fn note_late(&mut self, id: u32, changed: Changed, zxid: i64) {
-        if zxid <= self.zxids.last {
-            self.sites.late.note(id, changed, self.zxids.last);
+        let told = self.zxids.last.max(self.sites.late.elsewhere);
+        if zxid <= told && self.sites.are_there() {
+            self.sites.late.note(id, changed, told);
         }
+    }
+
+    /// Where a site has several partitions: who is told of what this one has may have been told this zxid by another one.
+    pub fn note_told(&mut self, zxid: i64) {
+        self.sites.late.elsewhere = self.sites.late.elsewhere.max(zxid);
+    }
+
+    pub(super) fn told_by_all(&self) -> i64 {
+        self.sites.late.elsewhere
+    }
+
+    /// The same, and it is not known what was changed here before that.
+    pub fn forget_told(&mut self, zxid: i64) {
+        self.note_told(self.seen().fold(zxid, |told, (_, seen)| told.max(seen)));
+        self.sites.late.begin(self.zxids.last);
+    }
+
+    /// Up to which zxid who speaks for a session may have been told at another site; see [`Self::was_told_elsewhere`].
+    #[must_use]
+    pub fn told_elsewhere(&self, session: i64) -> i64 {
+        self.sessions.get(session).map_or(0, |session| session.came_zxid)
     }
 
     /// Whether who speaks for a session, and was told this zxid last, was told that at another site, or may have been. What

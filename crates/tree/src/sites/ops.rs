@@ -353,7 +353,8 @@ impl Tree {
             }
             SiteOp::Home { site, life } => {
                 let site = if life == self.times_lost(site) { site } else { self.sites.hub };
-                let told = if site == self.sites.own { self.zxids.last.max(update.zxid) } else { 0 };
+                let told = self.zxids.last.max(update.zxid).max(self.told_by_all());
+                let told = if site == self.sites.own { told } else { 0 };
                 let gone = self.sessions.change(update.session, |session| {
                     // Nobody speaks for it before its client has come there.
                     (session.home, session.contact) = (site, Contact::default());
