@@ -26,8 +26,8 @@ use server::{Server, WholeTree};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use stoa_core::{
-    Backlog, BacklogWanted, CloseReason, Config, ConnectionId, Items, Levels, Now, Output, PolicyKind,
-    PolicySettings, Recovered, Restore, Shard, SiteConfig, SiteId, SnapshotOutput, timeline_of,
+    Backlog, BacklogWanted, CloseReason, Config, ConnectionId, Items, Levels, Now, Output, Placement,
+    PolicyKind, PolicySettings, Recovered, Restore, Shard, SiteConfig, SiteId, SnapshotOutput, timeline_of,
 };
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
@@ -545,6 +545,20 @@ impl World {
 fn wanted_partitions() -> Vec<u8> {
     let wanted = std::env::var("SITES_PARTITIONS").unwrap_or_default();
     wanted.split(',').filter_map(|count| count.parse().ok()).collect()
+}
+
+/// All of them, once more, of sites that are divided, each in its own way, and of such as are divided in the same way: there
+/// programs have what they need on one partition.
+#[test]
+fn the_stories_are_told_of_divided_sites_too() {
+    if is_divided() {
+        return;
+    }
+    for partitions in ["2,3,1,4", "3,3,3"] {
+        let mut told = std::process::Command::new(std::env::current_exe().unwrap());
+        let told = told.env("SITES_PARTITIONS", partitions).args(["--skip", "divided::"]).output().unwrap();
+        assert!(told.status.success(), "{partitions}: {}", String::from_utf8_lossy(&told.stdout));
+    }
 }
 
 /// Whether stories are told of divided sites. There a client's next request to another partition waits for the answers

@@ -110,6 +110,11 @@ impl Server {
         Restore::new(options.clone(), &[id], partitions).finish(id).unwrap()
     }
 
+    /// The next warning of any partition.
+    pub(crate) fn next_warning(&mut self) -> Option<String> {
+        self.shards.iter_mut().find_map(|shard| shard.poll_warning())
+    }
+
     /// What all partitions have counted together.
     pub(crate) fn site_status(&self) -> Option<SitesStatus> {
         let mut status = self.shards[0].site_status()?;

@@ -186,8 +186,10 @@ impl Partition {
         self.put_ran(origin, &Record { answer, watch: None, muted, told }, part);
     }
 
-    /// This partition's part of an operation that concerns several is about to be kept: programs react to it.
+    /// This partition's part of an operation that concerns several is about to be kept: programs react to it. It is too late
+    /// to ask elsewhere: who lacks another site's tokens misses it.
     pub(crate) fn react_to_part(&mut self, part: &mut Part, now: Now) -> Reactions {
+        self.extensions.begin_for_here();
         self.react(part, None, now)
     }
 
