@@ -107,6 +107,9 @@ impl Replica {
         if !self.has_sessions() || !self.timeline.leads() || self.leader.moves.waiting >= WAITING_MAX {
             return Err(MoveRefusal::NotNow);
         }
+        if self.is_of_sites() {
+            return Err(MoveRefusal::Sites);
+        }
         self.applied.placement.check_move(path, to)?;
         let mut asked = Vec::new();
         Asked::put_move(&mut asked, path, to);

@@ -73,10 +73,10 @@ impl Replica {
     /// are to be, and becomes a znode that only super users can change.
     ///
     /// # Errors
-    /// When there is no such site, or this server does not lead.
+    /// When there is no such site, this server does not lead, or subtrees were moved between its partitions.
     pub fn begin_sites(&mut self, hub: SiteId, list: &str, now: Now) -> Result<(), TokenRefusal> {
         self.at(now);
-        if !self.prepares() {
+        if !self.prepares() || self.applied.placement.exceptions().next().is_some() {
             return Err(TokenRefusal::NoSite);
         }
         // Before there are sites: what is of that time is no site's.

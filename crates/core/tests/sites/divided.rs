@@ -1,6 +1,7 @@
 //! Sites that are divided over partitions, whatever the other stories are told of.
 
 use super::*;
+use stoa_core::MoveRefusal;
 
 /// A znode that lives on this partition of a site.
 fn name_on(world: &World, site: SiteId, partition: u8) -> String {
@@ -163,7 +164,7 @@ fn a_client_that_comes_back_is_told_of_what_came_to_a_partition_late() {
         world.send(
             client,
             &request(-8, Opcode::SetWatches, |out| {
-                encode::set_watches(out, told, &[&[&theirs, &mine], &[], &[]])
+                encode::set_watches(out, told, &[&[&theirs, &mine], &[], &[]]);
             }),
         );
         world.settle();
@@ -179,5 +180,22 @@ fn a_client_that_comes_back_is_told_of_what_came_to_a_partition_late() {
     (0..4).for_each(|_| world.pass(100));
     let (watcher, _) = world.open_with(2, session.session_id, &session.password);
     assert!(again(&mut world, watcher).contains(&theirs));
+    world.check_equal();
+}
+
+#[test]
+fn nothing_moves_between_the_partitions_of_a_site() {
+    let mut world = World::divided(&[2, 1]);
+    let path = name_on(&world, HUB, 0);
+    let client = world.open(HUB);
+    world.ask(client, &create(1, &path, CreateMode::Persistent));
+    assert_eq!(world.site(HUB).server.ask_move(&path, 1), Err(MoveRefusal::Sites));
+    world.ask(client, &create(2, "/zookeeper/partitions", CreateMode::Persistent));
+    world.ask(client, &set(3, "/zookeeper/partitions", format!("pin {path} 1").as_bytes()));
+    (0..20).for_each(|_| world.pass(500));
+    let server = &mut world.site(HUB).server;
+    assert_eq!(server.placement().of(&path), 0);
+    let mut warnings = std::iter::from_fn(|| server.next_warning());
+    assert!(warnings.any(|warning| warning.contains("counts for nothing")));
     world.check_equal();
 }

@@ -84,6 +84,7 @@ pub(crate) struct Sites {
     succession: RefCell<Succession>,
     /// The last term in which this server, leading the hub, has begun that there are sites.
     began_in: Cell<u64>,
+    has_said_what_moved: Cell<bool>,
     /// The zxid of the list whose lines on tokens have been handed in.
     ruled_by: Cell<i64>,
     /// Where this site was given up: how many of its updates the others do not have, once that is counted.
@@ -141,6 +142,7 @@ impl Sites {
             succession: RefCell::default(),
             driver: OnceCell::new(),
             began_in: Cell::new(0),
+            has_said_what_moved: Cell::new(false),
             ruled_by: Cell::new(0),
             lost_count: Cell::new(None),
             is_counting_lost: Cell::new(false),
@@ -319,7 +321,24 @@ impl Sites {
         driver.after_input();
         match begun {
             Ok(()) => tracing::info!("{} is the hub of {} sites from now on", self.own, sites.len()),
-            Err(_) => self.began_in.set(0),
+            Err(_) => self.say_why_it_cannot_begin(driver),
+        }
+    }
+
+    /// It is tried again soon; an operator may have to do something first.
+    fn say_why_it_cannot_begin(&self, driver: &Driver) {
+        self.began_in.set(0);
+        let server = driver.server.borrow();
+        if let Some((moved, _)) = server.placement().exceptions().next()
+            && !self.has_said_what_moved.replace(true)
+        {
+            let home = server.placement().default_of(moved);
+            tracing::error!(
+                "{} does not become a site yet: {moved} was moved between its partitions, and nothing moves in one of \
+                 several sites. Write `balance off` into /zookeeper/partitions, and move {moved} back to partition \
+                 {home}, and what else `stoa partitions` shows as moved",
+                self.own
+            );
         }
     }
 }
