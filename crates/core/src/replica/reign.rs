@@ -271,7 +271,10 @@ impl Replica {
     /// An update that says who the hub is, or who is none of the sites, is applied.
     pub(super) fn reign_applied(&mut self, update: &Update<'_>) {
         let Some(lost) = update.lost_sites() else { return };
-        self.sites.lease.sites_changed(self.applied.applying);
+        // Other sites say what they have by positions of the log. Where that is shared they are known when the entry is
+        // applied, and until then nobody has it.
+        let is_divided = self.applied.placement.is_divided();
+        self.sites.lease.sites_changed(if is_divided { u64::MAX } else { self.applied.applying });
         let tree = self.applied.partition.tree();
         let own = tree.own_site().unwrap_or_default();
         if !self.has_sessions() {
