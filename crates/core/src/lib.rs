@@ -98,7 +98,7 @@ pub use stoa_timeline::{
     servers_of, timeline_of,
 };
 pub use stoa_tree::{
-    Claim, Levels, NewerLevel, SITE_MAX, SiteId, SiteSet, SiteStanding, Source, TokenRefusal,
+    Claim, KeptZxids, Levels, NewerLevel, SITE_MAX, SiteId, SiteSet, SiteStanding, Source, TokenRefusal,
 };
 pub use stoa_wire::Timestamp;
 pub use succession::{SiteReach, Succession, SuccessionStep, has_nothing_to_tell, hub_is_back};

@@ -1,22 +1,30 @@
 //! What a site that was given up has made and the others do not have, read from its log: for operators, who may want to
 //! do some of it again. How it comes from the disk is for others.
 //!
-//! Updates of one site are everywhere in one order, and the others have none behind the one that they name. So what is
-//! lost are all that the site has made itself with larger zxids, in its life as a site that was given up.
+//! Updates of one site are everywhere in one order, and the others have none behind the one that they name, or behind one
+//! of each partition where the site has several. So what is lost are all that the site has made itself with larger zxids,
+//! in its life as a site that was given up.
+//!
+//! What several partitions have made is read as other sites would have been told it. That asks where znodes live only
+//! for those that each partition has a copy of, the registrations of programs, and where these live their names say
+//! unless somebody has moved them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_partition::{Items, Outcome, SiteItem, own_updates};
-use stoa_tree::{CorruptUpdate, Operation, SiteId, Update, site_of_zxid};
+use stoa_partition::{Items, Outcome, SiteItem, own_updates, whole_entry};
+use stoa_placement::Placement;
+use stoa_tree::{CorruptUpdate, KeptZxids, Operation, SiteId, Update, site_of_zxid, source_of_zxid};
 
 /// What is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostWanted {
     /// The site.
     pub site: SiteId,
-    /// The last of its updates that the others have; 0 if they have none.
-    pub kept_zxid: i64,
+    /// How many partitions its servers have.
+    pub partitions: u8,
+    /// What the others have of its updates.
+    pub kept: KeptZxids,
     /// What is told begins behind this one; 0 for all.
     pub after_zxid: i64,
     /// So many updates at most are told, the others are counted;
@@ -79,13 +87,15 @@ pub struct LostReader {
     found: LostUpdates,
     bytes: usize,
     has_begun: bool,
+    /// Whether all that comes stands behind what is not to be told.
+    is_behind: bool,
 }
 
 impl LostReader {
     /// Nothing was read yet.
     #[must_use]
     pub fn new(wanted: LostWanted) -> Self {
-        Self { wanted, found: LostUpdates::default(), bytes: 0, has_begun: false }
+        Self { wanted, found: LostUpdates::default(), bytes: 0, has_begun: false, is_behind: false }
     }
 
     /// Takes the next entry. `begun` is where the site's log began, or 0 if nothing is known of that.
@@ -100,9 +110,10 @@ impl LostReader {
     ) -> Result<(), CorruptUpdate> {
         let is_first = !core::mem::replace(&mut self.has_begun, true);
         self.found.is_all |= is_first && position <= begun.max(1);
-        own_updates(entry, &mut |update| self.update(position, is_committed, &update))?;
+        let entry = whole(entry, self.wanted.partitions)?;
+        own_updates(&entry, &mut |update| self.update(position, is_committed, &update))?;
         // What it did before was nobody else's, or is of a life before.
-        if Items::new(entry).map_while(Result::ok).any(|item| is_joining(&item.outcome)) {
+        if Items::new(&entry).map_while(Result::ok).any(|item| is_joining(&item.outcome)) {
             self.found = LostUpdates { is_all: true, ..LostUpdates::default() };
             self.bytes = 0;
         }
@@ -110,11 +121,11 @@ impl LostReader {
     }
 
     fn update(&mut self, position: u64, is_committed: bool, update: &Update<'_>) {
-        let LostWanted { site, kept_zxid, after_zxid, most, bytes_most, with_data } = self.wanted;
+        let LostWanted { site, most, bytes_most, with_data, .. } = self.wanted;
         if site_of_zxid(update.zxid) != site {
             return;
         }
-        if update.zxid <= kept_zxid {
+        if self.wanted.kept.has(update.zxid) {
             // What follows is all here, since it stands behind that.
             self.found.is_all = true;
             return;
@@ -123,7 +134,7 @@ impl LostReader {
             return;
         }
         self.found.count += 1;
-        if update.zxid <= after_zxid {
+        if !self.is_told(update.zxid) {
             return;
         }
         if self.found.are_more || self.found.updates.len() >= most || self.bytes >= bytes_most {
@@ -138,6 +149,18 @@ impl LostReader {
             (update.is_multi(), update.zxid, update.time_ms, update.session);
         let lost = LostUpdate { position, zxid, time_ms, session, is_multi, is_committed, operations };
         self.found.updates.push(lost);
+    }
+
+    /// Whether an update stands behind those that are not to be told. Of two partitions the zxids have no order, so what
+    /// others have made comes behind that one once it has gone by.
+    fn is_told(&mut self, zxid: i64) -> bool {
+        let after_zxid = self.wanted.after_zxid;
+        let is_of_same = self.wanted.partitions <= 1
+            || source_of_zxid(zxid).partition == source_of_zxid(after_zxid).partition;
+        if is_of_same {
+            self.is_behind |= zxid >= after_zxid;
+        }
+        if is_of_same { zxid > after_zxid } else { self.is_behind || after_zxid == 0 }
     }
 
     /// Between the entries taken so far and the next one some are missing.
@@ -174,25 +197,35 @@ fn is_joining(outcome: &Outcome<'_>) -> bool {
     matches!(outcome, Outcome::Site(SiteItem::Joined { .. }))
 }
 
+/// An entry as if the site had one partition.
+fn whole(entry: &Bytes, partitions: u8) -> Result<Bytes, CorruptUpdate> {
+    if partitions <= 1 || entry.is_empty() {
+        return Ok(entry.clone());
+    }
+    let placement = Placement::new(partitions);
+    whole_entry(entry, partitions, &|path| placement.of(path)).map(|whole| whole.entry)
+}
+
 /// Of which site a log is, and what that was told when it was given up, for who has nothing but the log.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct LostNotes {
     /// The site that has made the last update of the log that came from no other one.
     pub site: Option<SiteId>,
-    /// The last of its updates that the others have, and the position at which it was told so last.
-    pub kept: Option<(i64, u64)>,
+    /// What the others have of its updates, and the position at which it was told so last.
+    pub kept: Option<(KeptZxids, u64)>,
 }
 
 impl LostNotes {
-    /// Takes the next entry.
-    pub fn entry(&mut self, position: u64, entry: &[u8]) {
-        for item in Items::new(entry).map_while(Result::ok) {
-            if let Outcome::Site(SiteItem::Kept { zxid }) = item.outcome {
-                self.kept = Some((zxid, position));
+    /// Takes the next entry of a log that so many partitions have.
+    pub fn entry(&mut self, position: u64, entry: &Bytes, partitions: u8) {
+        // Damage is found by who reads it for what is lost.
+        let Ok(entry) = whole(entry, partitions) else { return };
+        for item in Items::new(&entry).map_while(Result::ok) {
+            if let Outcome::Site(SiteItem::Kept { zxids }) = item.outcome {
+                self.kept = KeptZxids::decode(zxids).map(|kept| (kept, position));
             }
         }
-        // Damage is found by who reads it for what is lost.
-        let _ = own_updates(entry, &mut |update| {
+        let _ = own_updates(&entry, &mut |update| {
             self.site = Some(site_of_zxid(update.zxid)).filter(|site| *site != 0).or(self.site);
         });
     }

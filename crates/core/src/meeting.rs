@@ -3,7 +3,7 @@
 
 use crate::levels::SiteLevels;
 use crate::replica::Replica;
-use stoa_tree::{Claim, SiteId};
+use stoa_tree::{Claim, KeptZxids, SiteId};
 
 /// What the leader of a site says of it to another one's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,12 +102,12 @@ pub fn answer_site(server: &Replica, site: SiteId, greeting: &Greeting) -> SiteA
     }
 }
 
-/// What a site is told that was given up: the last of its updates that the others have, 0 of none. Of another life than
-/// the last one that ended so nothing is known.
+/// What a site is told that was given up: what the others have of its updates. Of another life than the last one that
+/// ended so nothing is known.
 #[must_use]
-pub fn kept_of_site(server: &Replica, site: SiteId, greeting: &Greeting) -> Option<i64> {
+pub fn kept_of_site(server: &Replica, site: SiteId, greeting: &Greeting) -> Option<KeptZxids> {
     let is_last = greeting.lives.checked_add(1) == Some(server.tree().times_lost(site));
-    server.tree().kept_of_lost(site).filter(|_| is_last)
+    server.tree().kept_of_lost(site).filter(|_| is_last).cloned()
 }
 
 /// The hub that a site believes in, and its reign, when another one has said who it is.

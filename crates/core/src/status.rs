@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use stoa_tree::{Claim, SiteId, SiteSet, SiteStanding};
+use stoa_tree::{Claim, KeptZxids, SiteId, SiteSet, SiteStanding};
 
 /// What a server is to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -100,8 +100,8 @@ pub struct OtherSite {
     pub site: SiteId,
     /// Whether it was given up, and has not come back.
     pub is_lost: bool,
-    /// The last of its updates that was here when it was given up last, 0 of none.
-    pub kept_zxid: Option<i64>,
+    /// What was here of it when it was given up last.
+    pub kept: Option<KeptZxids>,
     /// Up to which position of its log everything is here.
     pub imported: u64,
     /// At the leader: up to which position of this site's log it has said to have everything, since it is connected.

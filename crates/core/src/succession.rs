@@ -136,8 +136,7 @@ pub fn has_nothing_to_tell(
     let tree = server.tree();
     let claim =
         tree.streams().claim().filter(|claim| !claim.is_automatic && Some(claim.hub) == tree.own_site())?;
-    let last = tree.seen().filter(|(of, _)| of.site == site).map(|(_, last)| last).max().unwrap_or(0);
-    let is_empty = !greeting.has_joined && tree.kept_of_lost(site) == Some(last);
+    let is_empty = !greeting.has_joined && tree.kept_of_lost(site) == Some(&tree.known_of(site));
     let is_last = tree.waits_for() == SiteSet::of(site);
     (server.may_be_replaced() && is_empty && is_last)
         .then(|| (claim.lost.with(site), claim.needed.without(SiteSet::of(site))))

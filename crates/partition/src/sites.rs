@@ -17,7 +17,8 @@
 //!                                                                          nothing more for the hub before
 //!            | 10, standing u8                                             the others have given this site up
 //!            | 11, reign u64, term u64, asked u64                          it takes no part in giving up the hub for now
-//!            | 12, zxid i64                                                they have what it has made up to this zxid
+//!            | 12, (zxid i64)*                                             they have what it has made up to this zxid; where
+//!                                                                            it has several partitions, one of each
 //!            | 13, from u8, position u64, item*                            of what another site has at a position, what
 //!                                                                            concerns this partition, where there are several
 //!            | 14, session i64, home u8                                    that session gets something here with the next
@@ -35,8 +36,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use stoa_timeline::Origin;
 use stoa_tree::{
-    CarriedOut, Claim, CorruptUpdate, Places, SITE_MAX, SiteId, SiteSet, SiteStanding, Source, Ticket,
-    TokenRefusal, Tree, Update, Waiting, site_of_zxid, source_of_zxid,
+    CarriedOut, Claim, CorruptUpdate, KeptZxids, Places, SITE_MAX, SiteId, SiteSet, SiteStanding, Source,
+    Ticket, TokenRefusal, Tree, Update, Waiting, site_of_zxid, source_of_zxid,
 };
 use stoa_wire::ZXID_MAX;
 
@@ -151,10 +152,10 @@ pub enum SiteItem<'a> {
         /// Its home.
         home: SiteId,
     },
-    /// At a site that was given up: up to this zxid the others have what it has made, and nothing behind it.
+    /// At a site that was given up: so much the others have of what it has made, and nothing behind it.
     Kept {
-        /// The zxid; 0 if they have nothing of it.
-        zxid: i64,
+        /// The last zxid of each partition: see [`KeptZxids::encode`].
+        zxids: &'a [u8],
     },
 }
 
@@ -221,9 +222,9 @@ impl<'a> SiteItem<'a> {
                 out.extend_from_slice(&session.to_le_bytes());
                 out.push(home);
             }
-            Self::Kept { zxid } => {
+            Self::Kept { zxids } => {
                 out.push(KEPT);
-                out.extend_from_slice(&zxid.to_le_bytes());
+                out.extend_from_slice(zxids);
             }
         }
     }
@@ -283,11 +284,7 @@ impl<'a> SiteItem<'a> {
                 rest.is_empty().then_some(Self::Promised { reign, term, asked_us })?
             }
             SHARE | OWNER if !is_imported => Self::decode_of_partition(*kind, rest)?,
-            KEPT if !is_imported => {
-                let (zxid, rest) = number_i64(rest)?;
-                let is_one = rest.is_empty() && (0..=ZXID_MAX).contains(&zxid);
-                is_one.then_some(Self::Kept { zxid })?
-            }
+            KEPT if !is_imported => KeptZxids::decode(rest).map(|_| Self::Kept { zxids: rest })?,
             _ => return None,
         })
     }
@@ -373,7 +370,10 @@ impl fmt::Display for SiteItem<'_> {
             Self::Promised { reign, term, .. } => {
                 write!(f, "promised to the hub of reign {reign}, in its term {term}")
             }
-            Self::Kept { zxid } => write!(f, "the others have what this site has made up to zxid 0x{zxid:x}"),
+            Self::Kept { zxids } => {
+                let kept = KeptZxids::decode(zxids).unwrap_or_default();
+                write!(f, "the others have what this site has made up to zxid {kept}")
+            }
         }
     }
 }
@@ -459,7 +459,9 @@ pub fn note_in_streams(tree: &mut Tree, item: &Item<'_>) -> Option<Waiting> {
         },
         (Outcome::Site(SiteItem::Standing(standing)), _) => tree.streams_mut().set_standing(standing),
         (Outcome::Site(SiteItem::Promised { reign, .. }), _) => tree.streams_mut().has_promised_in(reign),
-        (Outcome::Site(SiteItem::Kept { zxid }), _) => tree.streams_mut().set_kept_zxid(zxid),
+        (Outcome::Site(SiteItem::Kept { zxids }), _) => {
+            KeptZxids::decode(zxids).into_iter().for_each(|kept| tree.streams_mut().set_kept(kept));
+        }
         (Outcome::Site(SiteItem::Import { .. } | SiteItem::Recall { .. }), _) => {}
         (_, Some(ticket)) => {
             if ticket.site == own {
@@ -764,7 +766,7 @@ mod tests {
                 is_automatic: true,
             }),
             SiteItem::Standing(SiteStanding::Lost),
-            SiteItem::Kept { zxid: 9 << 11 },
+            SiteItem::Kept { zxids: &[0, 0x48, 0, 0, 0, 0, 0, 0] },
         ]
     }
 

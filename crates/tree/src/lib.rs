@@ -70,9 +70,9 @@ pub use records::LoadError;
 pub use reserved::{CONFIG_PATH, PROGRAMS};
 pub use session::{Contact, SessionInfo, is_same_password};
 pub use sites::{
-    CarriedOut, Claim, LackedTokens, Levels, NewerLevel, Places, SITE_MAX, SiteId, SiteSet, SiteStanding,
-    SiteStep, Source, Streams, Ticket, TokenRefusal, Waiting, site_of_zxid, source_of_zxid, tokens_of,
-    whole_update,
+    CarriedOut, Claim, KeptZxids, LackedTokens, Levels, NewerLevel, Places, SITE_MAX, SiteId, SiteSet,
+    SiteStanding, SiteStep, Source, Streams, Ticket, TokenRefusal, Waiting, site_of_zxid, source_of_zxid,
+    tokens_of, whole_update,
 };
 pub use tree::Tree;
 pub use update::{CorruptUpdate, Update, Updates};

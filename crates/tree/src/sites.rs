@@ -40,6 +40,7 @@
 //! | `join` | the state becomes the hub's |
 //! | `read_tokens` | who reads what is newest without asking |
 //! | `reign` | which site is the hub, and which are given up |
+//! | `kept` | how much others have of a site that was given up |
 //! | `ended` | sessions that have ended |
 //! | `late` | znodes that were changed with zxids that clients had seen already |
 //! | `level` | what all sites can read |
@@ -51,6 +52,7 @@ mod divided;
 mod ended;
 mod import;
 mod join;
+mod kept;
 mod late;
 mod level;
 mod marks;
@@ -66,6 +68,7 @@ mod tokens;
 mod whole;
 
 pub use divided::Places;
+pub use kept::KeptZxids;
 pub(crate) use late::Changed;
 pub use level::{Levels, NewerLevel};
 pub(crate) use ops::SiteOp;

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use stoa_front::CloseReason;
 use stoa_partition::{Item, Now, Outcome, SiteItem};
-use stoa_tree::{Caller, Claim, SITE_MAX, SiteId, SiteSet, SiteStanding, SiteStep, Update};
+use stoa_tree::{Caller, Claim, KeptZxids, SITE_MAX, SiteId, SiteSet, SiteStanding, SiteStep, Update};
 use stoa_wire::Request;
 
 /// Why a site is not given up, or does not become the hub.
@@ -175,14 +175,14 @@ impl Replica {
         self.applied.partition.tree().streams().standing() != SiteStanding::Member
     }
 
-    /// At the leader of a site that the others have given up: they have said up to which zxid they have what it has made.
+    /// At the leader of a site that the others have given up: they have said how much they have of what it has made.
     /// It is written down, so that this can be told when none of them can be asked.
-    pub fn site_is_kept(&mut self, zxid: i64, now: Now) {
+    pub fn site_is_kept(&mut self, kept: &KeptZxids, now: Now) {
         self.at(now);
         let streams = self.applied.partition.tree().streams();
-        let is_news = streams.standing() == SiteStanding::Lost && streams.kept_zxid().is_none();
+        let is_news = streams.standing() == SiteStanding::Lost && streams.kept().is_none();
         if is_news && self.prepares() {
-            self.applied.partition.propose_site_item(None, &SiteItem::Kept { zxid });
+            self.applied.partition.propose_site_item(None, &SiteItem::Kept { zxids: &kept.encode() });
             self.pump();
         }
     }
@@ -271,7 +271,10 @@ impl Replica {
     /// An update that says who the hub is, or who is none of the sites, is applied.
     pub(super) fn reign_applied(&mut self, update: &Update<'_>) {
         let Some(lost) = update.lost_sites() else { return };
-        self.sites.lease.sites_changed(self.applied.applying);
+        // Other sites say what they have by positions of the log. Where that is shared they are known when the entry is
+        // applied, and until then nobody has it.
+        let is_divided = self.applied.placement.is_divided();
+        self.sites.lease.sites_changed(if is_divided { u64::MAX } else { self.applied.applying });
         let tree = self.applied.partition.tree();
         let own = tree.own_site().unwrap_or_default();
         if !self.has_sessions() {

@@ -307,6 +307,9 @@ impl Replica {
         }
         let tree = self.applied.partition.tree_mut();
         made_in(&whole.entry, &mut |_, zxid| tree.note_made(zxid));
+        if changes_sites(&whole.entry) {
+            self.sites.lease.sites_changed(entry.position);
+        }
         if self.sites.policy.is_there() && self.timeline.leads() {
             self.note_uses(&whole.entry);
         }
@@ -979,4 +982,13 @@ fn path_of<'a>(request: &Request<'a>) -> &'a str {
         | Request::GetChildren2 { path, .. } => path,
         _ => "/",
     }
+}
+
+/// Whether an update of an entry says who the hub is, or who is one of the sites, whoever has made it.
+fn changes_sites(entry: &[u8]) -> bool {
+    Items::new(entry).map_while(Result::ok).any(|item| match item.outcome {
+        Outcome::Update(update) => update.lost_sites().is_some(),
+        Outcome::Site(SiteItem::Import { items, .. }) => changes_sites(items),
+        _ => false,
+    })
 }

@@ -94,7 +94,7 @@ impl Replica {
         OtherSite {
             site,
             is_lost: self.applied.partition.tree().is_lost(site),
-            kept_zxid: self.applied.partition.tree().kept_of_lost(site),
+            kept: self.applied.partition.tree().kept_of_lost(site).cloned(),
             imported: self.applied.partition.tree().streams().imported(site),
             acknowledged: open.map(|outgoing| outgoing.acknowledged),
             unshipped: self.sites.unshipped(site).filter(|_| leads),

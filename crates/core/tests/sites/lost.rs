@@ -2,7 +2,8 @@
 
 use super::*;
 use stoa_core::{
-    Greeting, LostNotes, LostReader, LostUpdates, LostWanted, SiteStanding, answer_site, kept_of_site,
+    Greeting, KeptZxids, LostNotes, LostReader, LostUpdates, LostWanted, SiteStanding, answer_site,
+    kept_of_site,
 };
 
 impl World {
@@ -17,8 +18,8 @@ impl World {
         if answer == stoa_core::SiteAnswer::Lost {
             server.site_is_lost(now);
         }
-        if let Some(zxid) = kept {
-            server.site_is_kept(zxid, now);
+        if let Some(kept) = kept {
+            server.site_is_kept(&kept, now);
         }
         self.poll(site);
         while self.store(site) {}
@@ -27,7 +28,8 @@ impl World {
     /// What the log of a site has of it: of which site it is, and up to where the others have that.
     fn notes(&self, site: SiteId) -> LostNotes {
         let mut notes = LostNotes::default();
-        self.entries(site).iter().for_each(|(position, entry)| notes.entry(*position, entry));
+        let partitions = self.partitions(site);
+        self.entries(site).iter().for_each(|(position, entry)| notes.entry(*position, entry, partitions));
         notes
     }
 
@@ -41,18 +43,29 @@ impl World {
         entries
     }
 
+    /// All that is lost of a site when the others have so much of it.
+    fn all_behind(&self, site: SiteId, kept: &KeptZxids) -> LostWanted {
+        let (most, bytes_most, kept) = (usize::MAX, usize::MAX, kept.clone());
+        let partitions = self.partitions(site);
+        LostWanted { site, partitions, kept, after_zxid: 0, most, bytes_most, with_data: true }
+    }
+
+    /// What each partition of a site has made; of one that has no more than one that is this zxid.
+    fn made_by(&self, site: SiteId, last: i64) -> KeptZxids {
+        let all = self.lost(self.all_behind(site, &KeptZxids::default()), u64::MAX);
+        let made = all.updates.iter().map(|update| update.zxid).collect();
+        assert!(is_divided() || made == KeptZxids::from_iter([last]));
+        made
+    }
+
     fn lost(&self, wanted: LostWanted, until: u64) -> LostUpdates {
+        let site = wanted.site;
         let mut reader = LostReader::new(wanted);
-        for (position, entry) in self.entries(wanted.site).into_iter().filter(|(at, _)| *at < until) {
+        for (position, entry) in self.entries(site).into_iter().filter(|(at, _)| *at < until) {
             reader.entry(position, &entry, (0, true)).unwrap();
         }
         reader.end()
     }
-}
-
-fn all_behind(site: SiteId, kept_zxid: i64) -> LostWanted {
-    let (most, bytes_most) = (usize::MAX, usize::MAX);
-    LostWanted { site, kept_zxid, after_zxid: 0, most, bytes_most, with_data: true }
 }
 
 /// Each operation that is lost, with its znode and its data.
@@ -67,7 +80,7 @@ fn told(lost: &LostUpdates) -> Vec<(i64, &str, &str, &[u8])> {
 
 /// A world where site 2 holds `/a`, has set it twice for all to know, and three times more when it is cut off. With it
 /// the zxids of the last that is known and of those three.
-fn world_with_losses() -> (World, i64, Vec<i64>) {
+fn world_with_losses() -> (World, KeptZxids, Vec<i64>) {
     let mut world = World::new(3);
     let (two, three) = (world.open(2), world.open(3));
     world.ask(two, &create(1, "/a", CreateMode::Persistent));
@@ -77,15 +90,12 @@ fn world_with_losses() -> (World, i64, Vec<i64>) {
     assert_eq!(world.tree(2).holder("/a"), Some(2));
     let known = world.ask(two, &set(4, "/a", b"known")).stat().mzxid;
     assert_eq!(world.tree(HUB).get("/a").unwrap().stat().mzxid, known);
+    let known = world.made_by(2, known);
     world.cut.extend([(2, HUB), (HUB, 2)]);
     let mut lost: Vec<i64> =
         (5..7).map(|xid| world.ask_here(two, &set(xid, "/a", &[xid as u8])).unwrap().stat().mzxid).collect();
-    lost.push(
-        world
-            .ask_here(two, &create(7, "/a/b", CreateMode::Ephemeral))
-            .map(|_| world.tree(2).last_zxid())
-            .unwrap(),
-    );
+    world.ask_here(two, &create(7, "/a/b", CreateMode::Ephemeral)).unwrap();
+    lost.push(world.tree(2).get("/a/b").unwrap().stat().czxid);
     // What others do meanwhile is not its.
     world.ask(three, &create(1, "/c", CreateMode::Persistent));
     (world, known, lost)
@@ -99,19 +109,19 @@ fn exactly_what_the_others_do_not_have_is_lost() {
     world.lose(2);
     world.settle();
     for site in [HUB, 3] {
-        assert_eq!(world.tree(site).kept_of_lost(2), Some(known), "at site {site}");
+        assert_eq!(world.tree(site).kept_of_lost(2), Some(&known), "at site {site}");
     }
     // It is told nothing as long as it takes itself for one of the sites, and so it cannot be told what is not so.
     let now = world.now;
-    world.site(2).server.site_is_kept(1, now);
-    assert_eq!(world.tree(2).streams().kept_zxid(), None);
+    world.site(2).server.site_is_kept(&KeptZxids::from_iter([1]), now);
+    assert_eq!(world.tree(2).streams().kept(), None);
     world.hear_of_loss(2);
     world.hear_of_loss(2);
     let status = world.site(2).server.site_status().unwrap();
-    assert_eq!((status.standing, world.tree(2).streams().kept_zxid()), (SiteStanding::Lost, Some(known)));
+    assert_eq!((status.standing, world.tree(2).streams().kept()), (SiteStanding::Lost, Some(&known)));
     let notes = world.notes(2);
-    assert_eq!((notes.site, notes.kept.map(|(kept, _)| kept)), (Some(2), Some(known)));
-    let found = world.lost(all_behind(2, known), u64::MAX);
+    assert_eq!((notes.site, notes.kept.map(|(kept, _)| kept)), (Some(2), Some(known.clone())));
+    let found = world.lost(world.all_behind(2, &known), u64::MAX);
     let expected = [
         (lost[0], "setData", "/a", &[5][..]),
         (lost[1], "setData", "/a", &[6][..]),
@@ -126,43 +136,43 @@ fn exactly_what_the_others_do_not_have_is_lost() {
     assert_eq!((found.is_all, found.are_more, found.count), (true, false, found.updates.len() as u64));
     // Its server may end and begin again: it has been written down.
     world.start_again(2);
-    assert_eq!(world.tree(2).streams().kept_zxid(), Some(known));
+    assert_eq!(world.tree(2).streams().kept(), Some(&known));
     // And the others know it still when it is one of them again.
     world.cut.clear();
     world.come_back(2, false);
     world.settle();
     world.check_equal();
     for site in 1..=3 {
-        assert_eq!(world.tree(site).kept_of_lost(2), Some(known), "at site {site}");
+        assert_eq!(world.tree(site).kept_of_lost(2), Some(&known), "at site {site}");
         world.restart(site);
         world.settle();
     }
-    assert_eq!(world.tree(2).streams().kept_zxid(), None);
+    assert_eq!(world.tree(2).streams().kept(), None);
     // What it has in its next life is another thing; its log says both.
     let (kept, told_at) = world.notes(2).kept.unwrap();
-    assert_eq!(world.lost(all_behind(2, kept), told_at).updates, found.updates);
-    assert_eq!(world.lost(all_behind(2, kept), u64::MAX).count, 0);
+    assert_eq!(world.lost(world.all_behind(2, &kept), told_at).updates, found.updates);
+    assert_eq!(world.lost(world.all_behind(2, &kept), u64::MAX).count, 0);
 }
 
 #[test]
 fn a_list_has_bounds_and_goes_on_behind_them() {
     let (mut world, known, lost) = world_with_losses();
     world.lose(2);
-    let all = world.lost(all_behind(2, known), u64::MAX);
-    let first = world.lost(LostWanted { most: 1, with_data: false, ..all_behind(2, known) }, u64::MAX);
+    let all = world.lost(world.all_behind(2, &known), u64::MAX);
+    let first = world.lost(LostWanted { most: 1, with_data: false, ..world.all_behind(2, &known) }, u64::MAX);
     assert_eq!((first.updates.len(), first.are_more, first.count), (1, true, all.count));
     let operation = &first.updates[0].operations[0];
     assert_eq!((operation.bytes, &operation.data), (Some(1), &None), "the data only when it is asked for");
-    let rest = LostWanted { after_zxid: lost[0], ..all_behind(2, known) };
+    let rest = LostWanted { after_zxid: lost[0], ..world.all_behind(2, &known) };
     assert_eq!(world.lost(rest, u64::MAX).updates, all.updates[1..]);
-    let few = world.lost(LostWanted { bytes_most: 1, ..all_behind(2, known) }, u64::MAX);
+    let few = world.lost(LostWanted { bytes_most: 1, ..world.all_behind(2, &known) }, u64::MAX);
     assert_eq!((few.updates.len(), few.are_more), (1, true));
     // Where the log begins later than what the others have, something may be missing.
-    let mut reader = LostReader::new(all_behind(2, known));
+    let mut reader = LostReader::new(world.all_behind(2, &known));
     for (position, entry) in world.entries(2) {
-        let mut is_lost = false;
-        stoa_partition::own_updates(&entry, &mut |update| is_lost |= update.zxid >= lost[0]).unwrap();
-        if is_lost {
+        let mut alone = LostReader::new(world.all_behind(2, &known));
+        alone.entry(position, &entry, (0, true)).unwrap();
+        if alone.end().count > 0 {
             reader.entry(position, &entry, (0, true)).unwrap();
         }
     }
@@ -175,16 +185,16 @@ fn a_hub_that_is_lost_is_told_by_the_next_one() {
     let here = world.open(HUB);
     let known = world.ask(here, &create(1, "/h", CreateMode::Persistent));
     assert_eq!(known.err, 0);
-    let known = world.tree(HUB).last_prepared_zxid();
+    let known = world.made_by(HUB, world.tree(HUB).last_prepared_zxid());
     world.cut.extend([(HUB, 2), (2, HUB), (HUB, 3), (3, HUB)]);
     let lost = world.ask_here(here, &set(2, "/h", b"lost")).unwrap().stat().mzxid;
     world.claim(2, &[HUB]);
     world.settle();
-    assert_eq!(world.tree(2).kept_of_lost(HUB), Some(known));
+    assert_eq!(world.tree(2).kept_of_lost(HUB), Some(&known));
     world.hear_of_loss(HUB);
     world.hear_of_loss(HUB);
-    assert_eq!(world.tree(HUB).streams().kept_zxid(), Some(known));
-    let found = world.lost(all_behind(HUB, known), u64::MAX);
+    assert_eq!(world.tree(HUB).streams().kept(), Some(&known));
+    let found = world.lost(world.all_behind(HUB, &known), u64::MAX);
     assert!(told(&found).contains(&(lost, "setData", "/h", b"lost")), "{found:?}");
-    assert!(found.updates.iter().all(|update| update.zxid >= lost));
+    assert!(found.updates.iter().all(|update| !known.has(update.zxid)));
 }

@@ -379,7 +379,7 @@ pub(super) fn sites(sites: Option<&SitesView>) -> Map<String, Value> {
         "next_hub": sites.next_hub,
         "waits_for": sites.waits_for,
         "is_given_up": sites.is_lost,
-        "kept_zxid": sites.kept_zxid.map(hex),
+        "kept_zxid": sites.kept.as_ref().map(ToString::to_string),
         "lost_updates": sites.lost_updates,
         "leads": sites.leads,
         "committed_position": sites.committed,
@@ -407,7 +407,7 @@ fn of_site(site: &SiteView) -> Value {
         "is_hub": site.is_hub,
         "is_self": site.is_own,
         "is_given_up": site.is_lost,
-        "kept_zxid": site.kept_zxid.map(hex),
+        "kept_zxid": site.kept.as_ref().map(ToString::to_string),
         "servers": site.servers,
         "connected": site.connected,
         "connected_since": site.connected_ms,
@@ -427,10 +427,10 @@ fn hex(of: i64) -> String {
 }
 
 /// What a site that was given up alone has.
-pub(super) fn lost(LostView { site, kept_zxid, lost }: &LostView) -> Map<String, Value> {
+pub(super) fn lost(LostView { site, kept, lost }: &LostView) -> Map<String, Value> {
     fields(json!({
         "site": site,
-        "kept_zxid": hex(*kept_zxid),
+        "kept_zxid": kept.to_string(),
         "lost_updates": lost.count,
         "is_all": lost.is_all,
         "are_more": lost.are_more,

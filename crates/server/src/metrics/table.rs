@@ -323,8 +323,8 @@ metrics! {
         |f| by_site(&f.stats, |site| site.unshipped.map(|of| Value::Real(of.age_us as f64 / SECONDS)));
     "stoa_site_imported_position", Gauge, "Up to which position of its own log everything of another site is here.",
         |f| by_site(&f.stats, |site| site.imported.map(Value::Whole));
-    "stoa_site_lost_behind_zxid", Gauge, "Of a site that was given up: the zxid of the last of its updates that the others had then, 0 of none; what it has made behind that is lost.",
-        |f| by_site(&f.stats, |site| site.kept_zxid.map(|zxid| Value::Whole(zxid.cast_unsigned())));
+    "stoa_site_lost_behind_zxid", Gauge, "Of a site that was given up: the zxid of the last of its updates that the others had then, 0 of none; what it has made behind that is lost. Of a site with several partitions the largest.",
+        |f| by_site(&f.stats, |site| site.kept.as_ref().map(|kept| Value::Whole(kept.largest().cast_unsigned())));
     "stoa_site_lost_updates", Gauge, "Where the server's own site was given up: how many of its updates the others do not have; absent before that is known, and everywhere else.",
         |f| f.stats.sites.as_ref().and_then(|sites| sites.lost_updates).map_or(Value::Absent, Value::Whole);
     "stoa_forwarded_requests", Gauge, "Requests of this site's clients that wait for another site; absent where there are no sites, as all that follow up to the tokens.",

@@ -5,13 +5,14 @@
 //! hello   := "stoa sites", version i32, name, term i64, joined bool, applied i64, hub i32, imported i64, lives i32,
 //!            following i64, looks bool, claim, software, levels
 //! welcome := number i32, from i32, hub i32, reign i64, what i32, applied i64, claim, misses bool, software, kept i64,
-//!            levels, [members i32, promised bool, count i32, (site i32, last i64, floor i64)*]
+//!            levels, [members i32, promised bool, count i32, (site i32, last i64, floor i64)*], [count i32, (kept i64)*]
 //! levels  := oldest i32, newest i32, all i32, level i32     at which those of its servers can work that are connected, up
 //!            to which all of them read, and the one in use, 0 of none
 //! claim   := reign i64, hub i32, life i32, lost i32, needed i32, automatic bool        of reign 0 where there is none
 //! ```
 //! `kept` is for a site that was given up: the zxid of the last of its updates that the others have, 0 of none, and -1
-//! where there is nothing to tell. What a site has that misses the hub stands at the end. Releases have `kept`, `levels`
+//! where there is nothing to tell. Of a site with several partitions it is the largest of them, and that of each stands at
+//! the end. What a site has that misses the hub stands before that. Releases have `kept`, `levels`
 //! and that since they say so, and the version need not change for what sites ship: that is what levels are for. Whoever
 //! does not know what stands behind the rest passes over it; who is told nothing there takes it for -1, and for a site
 //! that takes no part in giving the hub up.
@@ -19,7 +20,9 @@
 //! Integers are big-endian, texts have their length before them (i32).
 
 pub(super) use stoa_core::SiteAnswer as Answer;
-use stoa_core::{Claim, Greeting, Levels, SITE_MAX, SiteId, SiteLevels, SiteReach, SiteSet, Source};
+use stoa_core::{
+    Claim, Greeting, KeptZxids, Levels, SITE_MAX, SiteId, SiteLevels, SiteReach, SiteSet, Source,
+};
 use stoa_wire::{DecodeError, Reader, ZXID_MAX, put};
 
 /// The protocol between sites, and the state that is sent with it.
@@ -74,8 +77,8 @@ pub(super) struct Welcome {
     pub(super) applied: u64,
     /// If it would follow who takes the hub's place without an operator: what it has.
     pub(super) misses_hub: Option<SiteReach>,
-    /// Of a site that was given up: the last of its updates that the others have, 0 of none.
-    pub(super) kept_zxid: Option<i64>,
+    /// Of a site that was given up: what the others have of its updates.
+    pub(super) kept: Option<KeptZxids>,
     /// What it runs.
     pub(super) software: String,
     /// What its site can read and write.
@@ -155,10 +158,13 @@ impl Welcome {
         put_claim(&mut out, self.claim);
         put::bool(&mut out, self.misses_hub.is_some());
         put::str(&mut out, &self.software);
-        put::i64(&mut out, self.kept_zxid.unwrap_or(-1));
+        put::i64(&mut out, self.kept.as_ref().map_or(-1, KeptZxids::largest));
         put_levels(&mut out, self.levels);
         if let Some(reach) = &self.misses_hub {
             put_reach(&mut out, reach);
+        }
+        if let Some(kept) = &self.kept {
+            put_kept(&mut out, kept);
         }
         out
     }
@@ -177,24 +183,16 @@ impl Welcome {
         let claim = claim(&mut reader).ok()?;
         let misses_hub = reader.bool().ok()?;
         let software = reader.str().ok()?.to_owned();
-        let kept_zxid = if reader.rest().is_empty() { None } else { Some(reader.i64().ok()?) };
-        let kept_zxid = kept_zxid.filter(|zxid| (0..=ZXID_MAX).contains(zxid));
+        let largest = if reader.rest().is_empty() { None } else { Some(reader.i64().ok()?) };
+        let largest = largest.filter(|zxid| (0..=ZXID_MAX).contains(zxid));
         let levels = levels(&mut reader).ok()?;
         let has_reach = misses_hub && !reader.rest().is_empty();
         let misses_hub = if has_reach { Some(reach(&mut reader).ok()?) } else { None };
-        Some(Self {
-            number,
-            from,
-            hub,
-            reign,
-            answer,
-            claim,
-            applied,
-            misses_hub,
-            kept_zxid,
-            software,
-            levels,
-        })
+        let kept = match largest {
+            Some(_) if !reader.rest().is_empty() => Some(kept(&mut reader).ok()?),
+            largest => largest.map(|zxid| KeptZxids::from_iter([zxid])),
+        };
+        Some(Self { number, from, hub, reign, answer, claim, applied, misses_hub, kept, software, levels })
     }
 }
 
@@ -236,6 +234,25 @@ fn reach(reader: &mut Reader<'_>) -> Result<SiteReach, DecodeError> {
     }
     let updates = (0..count).map(|_| Ok((source(reader)?, (reader.i64()?, reader.i64()?))));
     Ok(SiteReach { members, has_promised, updates: updates.collect::<Result<_, _>>()? })
+}
+
+/// One zxid was said already.
+fn put_kept(out: &mut Vec<u8>, kept: &KeptZxids) {
+    let count = kept.iter().count();
+    if count > 1 {
+        put::i32(out, i32::try_from(count).unwrap_or(i32::MAX));
+        kept.iter().for_each(|zxid| put::i64(out, zxid));
+    }
+}
+
+fn kept(reader: &mut Reader<'_>) -> Result<KeptZxids, DecodeError> {
+    let count = reader.i32()?;
+    if !(2..=PARTITIONS_MAX).contains(&count) {
+        return Err(DecodeError::BadValue("zxids"));
+    }
+    let is_one = |zxid: &i64| (1..=ZXID_MAX).contains(zxid);
+    let zxids = (0..count).map(|_| Some(reader.i64()?).filter(is_one).ok_or(DecodeError::BadValue("zxid")));
+    zxids.collect()
 }
 
 fn put_claim(out: &mut Vec<u8>, claim: Option<Claim>) {
@@ -347,7 +364,7 @@ mod tests {
             claim: Some(claim_of_two()),
             applied: 9,
             misses_hub: Some(reach),
-            kept_zxid: Some(7 << 11),
+            kept: Some([7 << 11, 9 << 11 | 1 << 5].into_iter().collect()),
             software: "stoa 1".into(),
             levels: LEVELS,
         };
@@ -355,16 +372,22 @@ mod tests {
         assert_eq!(Welcome::decode(&bytes), Some(welcome.clone()));
         // Who says less than that has a release before, and takes no part in giving the hub up.
         let reach_bytes = 4 + 1 + 4 + 2 * 20;
-        let without_reach = bytes.len() - reach_bytes;
+        let kept_bytes = 4 + 2 * 8;
+        let without_kept = bytes.len() - kept_bytes;
+        let without_reach = without_kept - reach_bytes;
         let without_levels = without_reach - LEVELS_BYTES;
         let without_all = without_levels - 8;
-        let of_before = Welcome { misses_hub: None, ..welcome.clone() };
+        // Of one zxid nothing is said twice.
+        let of_before = Welcome { kept: Some([9 << 11 | 1 << 5].into_iter().collect()), ..welcome.clone() };
+        assert_eq!(Welcome::decode(&bytes[..without_kept]), Some(of_before.clone()));
+        assert_eq!(of_before.encode(), bytes[..without_kept]);
+        let of_before = Welcome { misses_hub: None, ..of_before };
         assert_eq!(Welcome::decode(&bytes[..without_reach]), Some(of_before.clone()));
         let of_before = Welcome { levels: SiteLevels::UNSAID, ..of_before };
         assert_eq!(Welcome::decode(&bytes[..without_levels]), Some(of_before.clone()));
-        let of_before = Welcome { kept_zxid: None, ..of_before };
+        let of_before = Welcome { kept: None, ..of_before };
         assert_eq!(Welcome::decode(&bytes[..without_all]), Some(of_before.clone()));
-        let is_one = |len: usize| [without_reach, without_levels, without_all].contains(&len);
+        let is_one = |len: usize| [without_kept, without_reach, without_levels, without_all].contains(&len);
         assert!((0..bytes.len()).all(|len| is_one(len) || Welcome::decode(&bytes[..len]).is_none()));
         // And who has the next one may say more.
         assert_eq!(Welcome::decode(&[&bytes[..], b"more"].concat()), Some(welcome));

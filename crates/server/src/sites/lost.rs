@@ -41,10 +41,10 @@ impl Sites {
                 return;
             }
         };
-        let (site, kept_zxid) = (self.own.clone(), wanted.lost.kept_zxid);
+        let (site, kept) = (self.own.clone(), wanted.lost.kept.clone());
         let told = move |lost: Result<LostUpdates, String>| {
             // Who has asked may have gone.
-            let _ = reply.send(lost.map(|lost| LostView { site, kept_zxid, lost }));
+            let _ = reply.send(lost.map(|lost| LostView { site, kept, lost }));
         };
         if let Err(error) = begin(self.disk.another(), wanted, told) {
             // The reply has gone with the thread: whoever has asked hears that there is no answer.
@@ -65,7 +65,7 @@ impl Sites {
         let asked = LostAsked { after_zxid: 0, most: 0, with_data: false };
         let Ok(wanted) = self.wanted(asked, driver) else { return };
         self.is_counting_lost.set(true);
-        let kept_zxid = wanted.lost.kept_zxid;
+        let kept = wanted.lost.kept.clone();
         let (reply, answer) = oneshot::channel();
         let told = move |lost| drop(reply.send(lost));
         if begin(self.disk.another(), wanted, told).is_err() {
@@ -76,7 +76,7 @@ impl Sites {
             match answer.await {
                 Ok(Ok(lost)) => {
                     tracing::warn!(
-                        "the other sites have what {} has made up to zxid 0x{kept_zxid:x}; {} updates behind that are \
+                        "the other sites have what {} has made up to zxid {kept}; {} updates behind that are \
                          here alone, and `stoa sites lost` lists them",
                         sites.own,
                         lost.count
@@ -105,13 +105,7 @@ impl Sites {
                 self.own
             ));
         }
-        if server.placement().is_divided() {
-            return Err(format!(
-                "{} has several partitions, and what such a site alone has cannot be told as yet",
-                self.own
-            ));
-        }
-        let kept_zxid = server.tree().streams().kept_zxid().ok_or_else(|| {
+        let kept = server.tree().streams().kept().cloned().ok_or_else(|| {
             format!(
                 "none of the other sites has told {} yet what they have of it: it asks them every two seconds. `stoa log \
                  lost --behind` does without",
@@ -120,7 +114,8 @@ impl Sites {
         })?;
         let LostAsked { after_zxid, most, with_data } = asked;
         let (most, bytes_most) = (most.min(UPDATES_MAX), BYTES_MAX);
-        let lost = LostWanted { site: known.own, kept_zxid, after_zxid, most, bytes_most, with_data };
+        let (site, partitions) = (known.own, server.placement().partitions());
+        let lost = LostWanted { site, partitions, kept, after_zxid, most, bytes_most, with_data };
         Ok(Wanted { lost, begun: server.tree().streams().begun(), upto: known.applied })
     }
 }
@@ -140,10 +135,10 @@ fn begin(
 }
 
 fn read(mut disk: FileDisk, wanted: &Wanted) -> Result<LostUpdates, String> {
-    let Wanted { lost, begun, upto } = *wanted;
+    let Wanted { ref lost, begun, upto } = *wanted;
     let since = begun.saturating_sub(1);
     let mut backlog = Backlog::new(BacklogWanted { site: lost.site, since, upto, is_looking: true });
-    let (mut reader, mut entries, mut failed) = (LostReader::new(lost), Vec::new(), None);
+    let (mut reader, mut entries, mut failed) = (LostReader::new(lost.clone()), Vec::new(), None);
     let mut take = |entries: &mut Vec<(u64, Bytes)>| {
         let damaged = |error| format!("the log is damaged: {error}");
         let mut all = entries.drain(..);

@@ -132,8 +132,8 @@ impl Sites {
                 tracing::error!("the other sites have given this one up");
                 server.site_is_lost(now);
             }
-            if let Some(zxid) = welcome.kept_zxid {
-                server.site_is_kept(zxid, now);
+            if let Some(kept) = &welcome.kept {
+                server.site_is_kept(kept, now);
             }
         }
         driver.after_input();
@@ -330,7 +330,7 @@ impl Sites {
             claim,
             applied,
             misses_hub: server.misses_hub(driver.now()).then(|| server.reach()),
-            kept_zxid: kept_of_site(&server, site.number, &greeting),
+            kept: kept_of_site(&server, site.number, &greeting),
             software: software(),
             levels: server.own_levels(),
         })

@@ -31,7 +31,7 @@ impl Sites {
         let next_hub = claimed.and_then(|names| names.into_iter().next());
         let waits_for = self.names(known.waits_for, driver);
         let is_lost = known.is_given_up();
-        let kept_zxid = driver.server.borrow().tree().streams().kept_zxid();
+        let kept = driver.server.borrow().tree().streams().kept().cloned();
         let (number, hub) = (Some(own.into()), Some(hub.into()));
         let name = |site: SiteId| self.names(SiteSet::of(site), driver).concat();
         let levels = driver.server.borrow().level_status();
@@ -43,7 +43,7 @@ impl Sites {
             next_hub,
             waits_for,
             is_lost,
-            kept_zxid,
+            kept,
             lost_updates: self.lost_count.get(),
             leads,
             committed,
@@ -83,7 +83,7 @@ impl Sites {
             is_hub: known.map_or(site.is_hub, |known| known.hub == site.number),
             is_own,
             is_lost: other.is_some_and(|other| other.is_lost),
-            kept_zxid: other.and_then(|other| other.kept_zxid),
+            kept: other.and_then(|other| other.kept.clone()),
             servers: {
                 let reached_at = self.reached_at(&site.addresses);
                 reached_at.servers.iter().map(|(host, port)| format!("{host}:{port}")).collect()

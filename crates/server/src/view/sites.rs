@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use stoa_core::{LostUpdates, SiteCounts, SiteId, SitesStatus, TokenMark};
+use stoa_core::{KeptZxids, LostUpdates, SiteCounts, SiteId, SitesStatus, TokenMark};
 
 /// What a server answers that has nothing to do with sites.
 pub(crate) const NO_SITES: &str = "this server is of none of several sites";
@@ -25,7 +25,7 @@ pub struct SitesView {
     /// Whether the others have given this site up.
     pub is_lost: bool,
     /// There: the last of its updates that they have, as they have said; 0 of none.
-    pub kept_zxid: Option<i64>,
+    pub kept: Option<KeptZxids>,
     /// There: how many of its updates they do not have, as soon as these are counted.
     pub lost_updates: Option<u64>,
     /// Whether the server leads its site: who does knows what others lack.
@@ -80,7 +80,7 @@ pub struct SiteView {
     /// Whether it was given up, and has not come back.
     pub is_lost: bool,
     /// The last of its updates that the others had when it was given up last, 0 of none; `None` if it never was.
-    pub kept_zxid: Option<i64>,
+    pub kept: Option<KeptZxids>,
     /// Where the server that tells this reaches its servers, which is where they listen for other sites.
     pub servers: Vec<String>,
     /// At the leader: whether its leader is connected. None of sites that are reached through the hub.
@@ -147,7 +147,7 @@ pub struct LostView {
     /// The site's name.
     pub site: String,
     /// The last of its updates that the others have; 0 of none.
-    pub kept_zxid: i64,
+    pub kept: KeptZxids,
     /// Those behind it.
     pub lost: LostUpdates,
 }
@@ -233,7 +233,7 @@ impl LostView {
         let updates: Vec<_> = behind.take(asked.most).map(update).collect();
         let are_more = updates.last().is_some_and(|last| last.zxid < 0x1003);
         let lost = LostUpdates { updates, count: 2, are_more, is_all: true };
-        Ok(Self { site: "frankfurt".into(), kept_zxid: 3, lost })
+        Ok(Self { site: "frankfurt".into(), kept: [3].into_iter().collect(), lost })
     }
 }
 
@@ -261,7 +261,7 @@ impl SitesView {
         };
         let away = SiteView {
             is_lost: true,
-            kept_zxid: Some(0x5_0003),
+            kept: Some([0x5_0003].into_iter().collect()),
             connected: Some(false),
             imported: Some(0),
             ..site(3, "frankfurt")
@@ -275,7 +275,7 @@ impl SitesView {
             next_hub: None,
             waits_for: Vec::new(),
             is_lost: false,
-            kept_zxid: None,
+            kept: None,
             lost_updates: None,
             leads: true,
             committed: 4_999,

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use clap::Args;
 use stoa_core::{
-    Backlog, BacklogWanted, BadBacklog, LostNotes, LostOperation, LostReader, LostUpdate, LostUpdates,
-    LostWanted, SITE_MAX, SiteId,
+    Backlog, BacklogWanted, BadBacklog, KeptZxids, LostNotes, LostOperation, LostReader, LostUpdate,
+    LostUpdates, LostWanted, SITE_MAX, SiteId,
 };
 use stoa_group::Store;
 use stoa_server::file_disk::FileDisk;
+use stoa_server::partitions_file;
 use stoa_storage::inspect::{self, Finding};
 
 use super::list::List;
@@ -26,10 +27,11 @@ const BYTES_MAX: usize = 256 << 20;
 pub(crate) struct LogLostArgs {
     /// The data folder of a server of the site
     folder: PathBuf,
-    /// The others have what it has made up to this zxid (`stoa sites` at a leader of another site). Without it what the
-    /// site was told itself counts, which is written down in its log
-    #[arg(long, value_name = "ZXID", value_parser = zxid)]
-    behind: Option<i64>,
+    /// The others have what it has made up to this zxid (`stoa sites` at a leader of another site); of a site with several
+    /// partitions one of each, with commas. Without it what the site was told itself counts, which is written down in its
+    /// log
+    #[arg(long, value_name = "ZXID", value_parser = zxid, value_delimiter = ',')]
+    behind: Vec<i64>,
     /// The number of the site, if what is there of its log does not say it
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=i64::from(SITE_MAX)))]
     made_by: Option<SiteId>,
@@ -48,11 +50,12 @@ pub(crate) fn run(args: &LogLostArgs) -> Result<()> {
         let folder = args.folder.display();
         return Err(Failure::usage(format!("{folder} is no folder; expected a server's data folder")));
     }
+    let partitions = partitions_file::read(&args.folder).map_err(Failure::failed)?;
     let mut disk = FileDisk::read_only(&args.folder);
     let mut notes = LostNotes::default();
     read(&mut disk, &mut |entry| {
         if let Found::Entry { position, entry, .. } = entry {
-            notes.entry(position, entry);
+            notes.entry(position, entry, partitions);
         }
         Ok(ControlFlow::Continue(()))
     })?;
@@ -61,22 +64,22 @@ pub(crate) fn run(args: &LogLostArgs) -> Result<()> {
             "the log has no update of a site: say the number of the site with --made-by, if it is one",
         ));
     };
-    let (kept_zxid, until) = match (args.behind, notes.kept) {
-        (Some(behind), _) => (behind, u64::MAX),
+    let (kept, until) = match notes.kept {
+        _ if !args.behind.is_empty() => (args.behind.iter().copied().collect(), u64::MAX),
         // What follows may be of another life of the site.
-        (None, Some((kept, told_at))) => (kept, told_at),
-        (None, None) => {
+        Some((kept, told_at)) => (kept, told_at),
+        None => {
             return Err(Failure::usage(format!(
                 "the log does not say what others have of site {site}: `stoa sites` at the leader of another site does, \
                  and --behind takes it"
             )));
         }
     };
-    let lost = lost(&mut disk, args, (site, kept_zxid), until)?;
+    let lost = lost(&mut disk, args, (site, partitions, kept.clone()), until)?;
     let mut list = List::new(&args.list, &args.shell)?;
     let LostUpdates { updates, count, are_more, is_all } = lost;
     list.show(&updates.into_iter().map(Update::from).collect::<Vec<_>>())?;
-    let summary = Summary { kept_zxid, count, are_more, is_all };
+    let summary = Summary { kept, count, are_more, is_all };
     list.end(&format!("site {site}"), &summary)?;
     whole(&summary)
 }
@@ -84,12 +87,13 @@ pub(crate) fn run(args: &LogLostArgs) -> Result<()> {
 fn lost(
     disk: &mut FileDisk,
     args: &LogLostArgs,
-    (site, kept_zxid): (SiteId, i64),
+    (site, partitions, kept): (SiteId, u8, KeptZxids),
     until: u64,
 ) -> Result<LostUpdates> {
     let mut reader = LostReader::new(LostWanted {
         site,
-        kept_zxid,
+        partitions,
+        kept,
         after_zxid: args.list.after,
         most: usize::try_from(args.list.limit).unwrap_or(usize::MAX),
         bytes_most: BYTES_MAX,

@@ -96,10 +96,11 @@ impl List {
         if self.is_json {
             return Ok(());
         }
-        let Summary { kept_zxid, count, are_more, .. } = *summary;
-        let kept = match kept_zxid {
+        let Summary { ref kept, count, are_more, .. } = *summary;
+        let kept = match kept.iter().count() {
             0 => "the others have nothing that it has made".to_owned(),
-            zxid => format!("the others have what it has made up to zxid 0x{zxid:x}"),
+            1 => format!("the others have what it has made up to zxid {kept}"),
+            _ => format!("the others have what its partitions have made up to zxid {kept}"),
         };
         let empty = if self.has_head { "\n" } else { "" };
         let mut text = format!("{empty}{site} was given up; {kept}, and lack {count} of its updates\n");

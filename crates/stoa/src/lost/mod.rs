@@ -7,6 +7,7 @@ mod now;
 mod server;
 
 use clap::Args;
+use stoa_core::KeptZxids;
 
 use crate::failure::{Failure, Result};
 
@@ -59,11 +60,11 @@ struct LostPart {
 }
 
 /// What there is, of which some is listed.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Summary {
-    /// The last update of the site that the others have.
-    kept_zxid: i64,
-    /// How many there are behind it.
+    /// What the others have of the site's updates.
+    kept: KeptZxids,
+    /// How many there are behind that.
     count: u64,
     /// Whether some behind the last one that was listed were not.
     are_more: bool,

@@ -46,7 +46,12 @@ fn unreadable() -> &'static str {
 fn read(answer: &Value) -> Option<(Vec<Update>, Summary)> {
     let updates = answer["updates"].as_array()?.iter().map(update).collect::<Option<Vec<_>>>()?;
     let summary = Summary {
-        kept_zxid: zxid(answer["kept_zxid"].as_str()?).ok()?,
+        kept: answer["kept_zxid"]
+            .as_str()?
+            .split(',')
+            .map(zxid)
+            .collect::<std::result::Result<_, _>>()
+            .ok()?,
         count: answer["lost_updates"].as_u64()?,
         are_more: answer["are_more"].as_bool()?,
         is_all: answer["is_all"].as_bool()?,
@@ -103,7 +108,10 @@ mod tests {
             }]
         });
         let (updates, summary) = read(&answer).unwrap();
-        assert_eq!(summary, Summary { kept_zxid: 3, count: 7, are_more: true, is_all: true });
+        assert_eq!(
+            summary,
+            Summary { kept: [3].into_iter().collect(), count: 7, are_more: true, is_all: true }
+        );
         let operation = |name: &str, path: Option<&str>, data: Option<&[u8]>| LostPart {
             name: name.to_owned(),
             path: path.map(str::to_owned),

@@ -14,6 +14,7 @@
 use crate::Stamp;
 use crate::digest;
 use crate::node::ROOT_ID;
+use crate::sites::kept::KeptZxids;
 use crate::sites::ops::{SiteOp, TokenRefusal};
 use crate::sites::state::{SITE_MAX, SiteId, SiteSet, Source, source_of_zxid};
 use crate::slab::Slot;
@@ -22,15 +23,15 @@ use crate::update::{self, CorruptUpdate, Update};
 use alloc::vec::Vec;
 
 /// What becomes of a site that is given up.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Loss {
     /// How often it was.
     pub(super) times: u32,
     /// Whether it has not come back since.
     pub(super) is_away: bool,
-    /// The last of its updates that the others had when it was given up last, 0 if they had none; what it had made behind
-    /// that is lost. Nothing is known of losses before this was noted.
-    pub(super) kept_zxid: Option<i64>,
+    /// What the others had of its updates when it was given up last; what it had made behind that is lost. Nothing is
+    /// known of losses before this was noted.
+    pub(super) kept: Option<KeptZxids>,
 }
 
 /// A site is to be the hub, and another one follows it.
@@ -85,11 +86,17 @@ impl Tree {
         self.sites.is_lost(site)
     }
 
-    /// The last update of a site that the others had when it was given up last, 0 if they had none. `None` if it never
-    /// was, or nothing is known of that.
+    /// What the others had of a site when it was given up last. `None` if it never was, or nothing is known of that.
     #[must_use]
-    pub fn kept_of_lost(&self, site: SiteId) -> Option<i64> {
-        self.sites.losses.get(&site)?.kept_zxid
+    pub fn kept_of_lost(&self, site: SiteId) -> Option<&KeptZxids> {
+        self.sites.losses.get(&site)?.kept.as_ref()
+    }
+
+    /// What is here of another site.
+    #[must_use]
+    pub fn known_of(&self, site: SiteId) -> KeptZxids {
+        let seen = self.sites.seen.iter().filter(|(source, _)| source.site == site);
+        seen.map(|(_, zxid)| *zxid).collect()
     }
 
     /// Of each source, the last of its updates that is here.
@@ -223,10 +230,9 @@ impl Tree {
         }
         self.sites.read_tokens.give_up(lost);
         for site in lost.iter() {
-            let kept = self.sites.seen.iter().filter(|(source, _)| source.site == site);
-            let kept_zxid = kept.map(|(_, zxid)| *zxid).max().unwrap_or(0);
+            let kept = Some(self.known_of(site));
             let loss = self.sites.losses.entry(site).or_default();
-            *loss = Loss { times: loss.times + 1, is_away: true, kept_zxid: Some(kept_zxid) };
+            *loss = Loss { times: loss.times + 1, is_away: true, kept };
             self.sites.streams.give_up(site);
         }
         if is_new {

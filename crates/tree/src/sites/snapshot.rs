@@ -116,11 +116,14 @@ impl Tree {
             block.extend_from_slice(&[tag::LOSS, *site, u8::from(loss.is_away)]);
             block.extend_from_slice(&u64::from(loss.times).to_le_bytes());
         }
-        let of_others = sites.losses.iter().filter_map(|(site, loss)| Some((*site, loss.kept_zxid?)));
-        for (site, zxid) in of_others.chain(streams.kept_zxid().map(|zxid| (NO_SITE, zxid))) {
-            let block = walk.block();
-            block.extend_from_slice(&[tag::KEPT, site]);
-            block.extend_from_slice(&zxid.to_le_bytes());
+        let of_others = sites.losses.iter().filter_map(|(site, loss)| Some((*site, loss.kept.as_ref()?)));
+        for (site, kept) in of_others.chain(streams.kept().map(|kept| (NO_SITE, kept))) {
+            // A record for each partition of it that has made anything.
+            for zxid in kept.encode().chunks(8) {
+                let block = walk.block();
+                block.extend_from_slice(&[tag::KEPT, site]);
+                block.extend_from_slice(zxid);
+            }
         }
         // What the only partition of this site has done last stands elsewhere, and here in which reign it has promised
         // something: a release that does not know that passes it over.
@@ -263,20 +266,22 @@ impl Loader {
         let (site, is_away) = (site(reader)?, reader.u8()? != 0);
         let times = u32::try_from(reader.u64()?);
         let times = times.map_err(|_| LoadError::Malformed("a site was given up too often"))?;
-        self.tree.sites.losses.insert(site, Loss { times, is_away, kept_zxid: None });
+        self.tree.sites.losses.insert(site, Loss { times, is_away, kept: None });
         Ok(())
     }
 
     fn read_kept(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
-        let (site, kept_zxid) = (reader.u8()?, zxid(reader)?);
+        let (site, zxid) = (reader.u8()?, zxid(reader)?);
         let sites = &mut self.tree.sites;
         if site == NO_SITE {
-            sites.streams.set_kept_zxid(kept_zxid);
+            let mut kept = sites.streams.kept().cloned().unwrap_or_default();
+            kept.note(zxid);
+            sites.streams.set_kept(kept);
             return Ok(());
         }
         let loss = sites.losses.get_mut(&site);
         let never = LoadError::Malformed("something is lost of a site that was never given up");
-        loss.ok_or(never)?.kept_zxid = Some(kept_zxid);
+        loss.ok_or(never)?.kept.get_or_insert_default().note(zxid);
         Ok(())
     }
 

@@ -6,6 +6,7 @@
 //! goes on with it, and nothing is carried out twice or never.
 
 use crate::reserved::{ROOT, is_at_or_below};
+use crate::sites::kept::KeptZxids;
 use crate::sites::reign::Claim;
 use crate::sites::state::{SiteId, SiteSet};
 use crate::tree::Tree;
@@ -82,8 +83,8 @@ pub struct Streams {
     /// The same of the last claim.
     claimed: (u64, u64),
     standing: SiteStanding,
-    /// At a site that was given up: the last of its updates that the others have, as they have said.
-    kept_zxid: Option<i64>,
+    /// At a site that was given up: what the others have of its updates, as they have said.
+    kept: Option<KeptZxids>,
     /// The last reign whose hub this site has promised something.
     promised_in: u64,
 }
@@ -312,16 +313,16 @@ impl Streams {
         self.standing = standing;
     }
 
-    /// At a site that was given up: the last of its updates that the others have, 0 of none. What it has made behind that
-    /// it alone has. `None` before they have said so.
+    /// At a site that was given up: what the others have of its updates. What it has made behind that it alone has.
+    /// `None` before they have said so.
     #[must_use]
-    pub fn kept_zxid(&self) -> Option<i64> {
-        self.kept_zxid
+    pub fn kept(&self) -> Option<&KeptZxids> {
+        self.kept.as_ref()
     }
 
     /// They have said so.
-    pub fn set_kept_zxid(&mut self, zxid: i64) {
-        self.kept_zxid = Some(zxid);
+    pub fn set_kept(&mut self, kept: KeptZxids) {
+        self.kept = Some(kept);
     }
 
     /// The last reign whose hub this site has promised to take no part in giving it up, 0 of none. A hub that has not asked
