@@ -134,8 +134,15 @@ impl Replica {
         if !self.has_joined() {
             return Judgement::Wait(Until::HasJoined);
         }
-        // What its session has asked before may wait still: then it comes behind that.
+        let ending = Self::ends_by_itself(origin, asked);
+        if ending.is_some_and(|session| !self.is_to_be_at_home(session)) {
+            // It has waited while its session has gone, or while this site was none.
+            return Judgement::Refuse(ErrorCode::SessionMoved.into());
+        }
+        // What its session has asked before may wait still: then it comes behind that. The end of a silent session needs
+        // no lease, as it needs no token; and it is found once only.
         if let Asked::Write { session, .. } = asked
+            && ending.is_none()
             && !self.holds_lease()
             && !(self.has_missed_lease() && self.has_under_way(*session))
         {
@@ -185,6 +192,20 @@ impl Replica {
                 None => Judgement::Prepare,
             },
         }
+    }
+
+    /// The session that this server ends by itself, as that is silent.
+    fn ends_by_itself(origin: Option<Origin>, asked: &Asked<'_>) -> Option<i64> {
+        match asked {
+            Asked::Write { session, opcode: Opcode::CloseSession, .. } if origin.is_none() => Some(*session),
+            _ => None,
+        }
+    }
+
+    /// Whether a session is at home here, once everything proposed has been applied.
+    fn is_to_be_at_home(&self, session: i64) -> bool {
+        let tree = self.applied.partition.tree();
+        tree.own_site().is_none_or(|own| tree.home_to_be(session) == own)
     }
 
     /// Whether a request that has come in here is prepared here and now: this server leads, nothing that was asked before

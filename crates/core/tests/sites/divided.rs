@@ -93,14 +93,30 @@ fn what_waits_behind_an_import_that_the_log_refuses_is_not_taken_without_it() {
     world.check_equal();
 }
 
+fn create_and_delete(xid: i32, path: &str) -> Vec<u8> {
+    request(xid, Opcode::Multi, |out| {
+        MultiHeader { opcode: Opcode::Create as i32, done: false, err: -1 }.encode(out);
+        encode::create(out, path, Some(b"x"), OPEN_ACL, CreateMode::Ephemeral as i32, None);
+        MultiHeader { opcode: Opcode::Delete as i32, done: false, err: -1 }.encode(out);
+        encode::path_version(out, path, -1);
+        MultiHeader::END.encode(out);
+    })
+}
+
 /// The end of a session comes to the hub when an ephemeral of it is prepared and not applied, and is in the log before that.
 #[test]
 fn an_ephemeral_on_another_partition_than_its_parent_comes_behind_the_end_of_its_session() {
-    for partitions in [[2, 1], [3, 1], [4, 1]] {
+    for (partitions, is_deleted) in
+        [[2, 1], [3, 1], [4, 1]].into_iter().flat_map(|it| [(it, false), (it, true)])
+    {
         let mut world = World::divided(&partitions);
         let path = name_on(&world, HUB, 1);
         let client = world.open(2);
-        world.send(client, &create(1, &path, CreateMode::Ephemeral));
+        let asked = match is_deleted {
+            true => create_and_delete(1, &path),
+            false => create(1, &path, CreateMode::Ephemeral),
+        };
+        world.send(client, &asked);
         while world.store(2) {}
         while world.carry(2, HUB) {}
         let asked = world.site(HUB).log.len();
@@ -197,5 +213,59 @@ fn nothing_moves_between_the_partitions_of_a_site() {
     assert_eq!(server.placement().of(&path), 0);
     let mut warnings = std::iter::from_fn(|| server.next_warning());
     assert!(warnings.any(|warning| warning.contains("counts for nothing")));
+    world.check_equal();
+}
+
+/// The end of a session that is silent is found once. What clients ask of a hub without a lease is refused.
+#[test]
+fn a_session_that_falls_silent_while_its_hub_has_no_lease_ends() {
+    let mut world = World::begun(3, 64 << 20, of_kind(PAPER), true, vec![2, 1, 1]);
+    let pass = |world: &mut World, seconds: u32| (0..seconds * 10).for_each(|_| world.pass(100));
+    pass(&mut world, 1);
+    for other in [2, 3] {
+        world.cut.extend([(HUB, other), (other, HUB)]);
+    }
+    pass(&mut world, 6);
+    world.open(HUB);
+    pass(&mut world, 25);
+    world.cut.clear();
+    world.leaves().into_iter().for_each(|leaf| world.connect_sites(leaf));
+    pass(&mut world, 5);
+    for site in 1..=3 {
+        assert_eq!(world.tree(site).sessions().count(), 0, "at site {site}");
+    }
+    world.check_equal();
+}
+
+/// What a site was about to do when it was given up is not its any more when it is one again.
+#[test]
+fn a_site_that_has_come_back_does_not_end_sessions_that_have_left_it() {
+    let mut world = World::divided(&[2, 2, 1]);
+    let path = name_on(&world, HUB, 1);
+    let (_, response) = world.open_with(2, 0, &[0; 16]);
+    world.settle();
+    world.cut.extend([(2, HUB), (HUB, 2)]);
+    world.lose(2);
+    world.settle();
+    world.hear_of_loss(2);
+    let (client, again) = world.come(3, response.session_id, &response.password);
+    assert_eq!(again.session_id, response.session_id);
+    world.ask(client, &create(1, &path, CreateMode::Ephemeral));
+    // It takes the session for one of its own, which is silent, and may do nothing.
+    for _ in 0..15 {
+        world.ask(client, &request(-2, Opcode::Ping, |_| {}));
+        world.pass(1000);
+        let now = world.now;
+        world.site(2).server.tick_all(now);
+        world.poll(2);
+        while world.store(2) {}
+    }
+    world.cut.clear();
+    world.come_back(2, false);
+    world.pass(1000);
+    assert!(world.site(2).server.has_joined());
+    for site in 1..=3 {
+        assert!(world.tree(site).get(&path).is_some(), "at site {site}");
+    }
     world.check_equal();
 }

@@ -8,7 +8,7 @@ use stoa_core::{
 
 impl World {
     /// What the leader of a site is told by the hub's when they meet, and does by that.
-    fn hear_of_loss(&mut self, site: SiteId) {
+    pub(crate) fn hear_of_loss(&mut self, site: SiteId) {
         let (now, hub) = (self.now, self.hub);
         let greeting = Greeting::of(&self.site(site).server, false);
         let server = &self.site_at(hub);

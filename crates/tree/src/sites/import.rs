@@ -4,6 +4,7 @@ use crate::digest;
 use crate::encoding::CreateOp;
 use crate::node::{ROOT_ID, ZnodeKind};
 use crate::observer::{Observer, OpResult};
+use crate::partitions::PartitionOp;
 use crate::reserved::program_of;
 use crate::sites::state::{NO_SITE, source_of_zxid};
 use crate::tree::Tree;
@@ -182,10 +183,15 @@ impl Tree {
         let absent = |path: &str| self.sites.absent.iter().position(|(absent, _)| absent == path);
         let stat = |len| stat_of_absent(update, len, update.session);
         match *op {
-            Op::Delete { path } => {
+            Op::Delete { path } | Op::Partition(PartitionOp::DeleteAt { path }) => {
                 let Some(at) = absent(path) else { return false };
                 self.sites.absent.swap_remove(at);
                 observer.result(OpResult::Deleted);
+            }
+            // The parent's side answers nothing.
+            Op::Partition(PartitionOp::Disown { path }) => {
+                let Some(at) = absent(path) else { return false };
+                self.sites.absent.swap_remove(at);
             }
             Op::SetData { path, data, .. } if absent(path).is_some() => {
                 observer.result(OpResult::DataSet { stat: stat(data.map_or(0, <[u8]>::len)) });
