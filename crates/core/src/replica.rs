@@ -32,6 +32,7 @@ mod session_table;
 mod side;
 mod site_partitions;
 mod site_policy;
+mod site_sessions;
 mod site_status;
 mod site_streams;
 mod sites;

@@ -134,22 +134,8 @@ impl Replica {
         if !self.has_joined() {
             return Judgement::Wait(Until::HasJoined);
         }
-        let ending = Self::ends_by_itself(origin, asked);
-        if ending.is_some_and(|session| !self.is_to_be_at_home(session)) {
-            // It has waited while its session has gone, or while this site was none.
-            return Judgement::Refuse(ErrorCode::SessionMoved.into());
-        }
-        // What its session has asked before may wait still: then it comes behind that. The end of a silent session needs
-        // no lease, as it needs no token; and it is found once only.
-        if let Asked::Write { session, .. } = asked
-            && ending.is_none()
-            && !self.holds_lease()
-            && !(self.has_missed_lease() && self.has_under_way(*session))
-        {
-            return match self.has_missed_lease() {
-                true => Judgement::Refuse(ErrorCode::OperationTimeout.into()),
-                false => Judgement::Wait(Until::HubHasLease),
-            };
+        if let Some(judgement) = self.judge_as_site(origin, asked) {
+            return judgement;
         }
         match origin.map_or(Known::Yes, |origin| self.knows(origin, asked)) {
             Known::NotYet => return Judgement::Wait(Until::SessionIsTold),
@@ -191,6 +177,24 @@ impl Replica {
                 Some(plan) => Judgement::Coordinate(Box::new(plan)),
                 None => Judgement::Prepare,
             },
+        }
+    }
+
+    /// What becomes of a request because the hub has no lease, or its session is at home elsewhere.
+    fn judge_as_site(&self, origin: Option<Origin>, asked: &Asked<'_>) -> Option<Judgement> {
+        let Asked::Write { session, .. } = asked else { return None };
+        if let Some(session) = Self::ends_by_itself(origin, asked) {
+            // It may have waited while its session has gone, or while this site was none. It needs no lease, as it needs no
+            // token; and it is found once only.
+            return (!self.is_to_be_at_home(session))
+                .then(|| Judgement::Refuse(ErrorCode::SessionMoved.into()));
+        }
+        // What its session has asked before may wait still: then it comes behind that.
+        match self.has_missed_lease() {
+            _ if self.holds_lease() => None,
+            true if self.has_under_way(*session) => None,
+            true => Some(Judgement::Refuse(ErrorCode::OperationTimeout.into())),
+            false => Some(Judgement::Wait(Until::HubHasLease)),
         }
     }
 
