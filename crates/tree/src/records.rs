@@ -32,7 +32,8 @@
 //! root mark := 24, site u8                 who has the token of the root, where that lives on another partition
 //! owned    := 25, session i64, path        an ephemeral that lives on another partition, below something here
 //! kept     := 20, site u8, zxid i64        the last update that others had of a site that was given up; of site 0:
-//!                                          that they have of this one
+//!                                          that they have of this one; where it has several partitions, a record
+//!                                          for the last of each
 //! level    := 22, level u8                 the feature level of the sites, right behind the header, if it is not 1
 //! read     := 21, site u8, given i64, path     this site reads what is newest there; the update that lets it
 //! ```

@@ -4,13 +4,13 @@ use super::*;
 use stoa_core::MoveRefusal;
 
 /// A znode that lives on this partition of a site.
-fn name_on(world: &World, site: SiteId, partition: u8) -> String {
+pub(super) fn name_on(world: &World, site: SiteId, partition: u8) -> String {
     let placement = world.site_at(site).placement();
     let mut names = (0..).map(|number| format!("/n{number}"));
     names.find(|name| placement.of(name) == partition).unwrap()
 }
 
-fn set_both(xid: i32, paths: [&str; 2]) -> Vec<u8> {
+pub(super) fn set_both(xid: i32, paths: [&str; 2]) -> Vec<u8> {
     request(xid, Opcode::Multi, |out| {
         for path in paths {
             MultiHeader { opcode: Opcode::SetData as i32, done: false, err: -1 }.encode(out);

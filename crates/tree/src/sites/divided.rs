@@ -1,7 +1,7 @@
 //! What a partition of a site knows because that is divided.
 
 use crate::reserved::PROGRAMS;
-use crate::sites::state::SiteId;
+use crate::sites::names::SiteId;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use core::fmt;

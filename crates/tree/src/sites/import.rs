@@ -6,7 +6,7 @@ use crate::node::{ROOT_ID, ZnodeKind};
 use crate::observer::{Observer, OpResult};
 use crate::partitions::PartitionOp;
 use crate::reserved::program_of;
-use crate::sites::state::{NO_SITE, source_of_zxid};
+use crate::sites::names::{NO_SITE, source_of_zxid};
 use crate::tree::Tree;
 use crate::update::{CorruptUpdate, Op, Update};
 use alloc::string::String;

@@ -14,7 +14,7 @@ use crate::node::ROOT_ID;
 use crate::records::LoadError;
 use crate::reserved::{CONFIG_PATH, PROGRAMS, ROOT};
 use crate::sites::divided::{OwnedAway, Places, is_copied};
-use crate::sites::state::{SiteId, Source};
+use crate::sites::names::{SiteId, Source};
 use crate::sites::streams::Streams;
 use crate::tree::Tree;
 use alloc::string::String;

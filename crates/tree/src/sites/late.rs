@@ -19,7 +19,7 @@
 //! What a site has told that was given up since says nothing at all of what is here: who was told no more than what is
 //! larger than all that (`LOST_ZXIDS` in `partition/src/sites.rs`) is told of every znode.
 
-use crate::sites::state::NO_SITE;
+use crate::sites::names::NO_SITE;
 use crate::tree::Tree;
 use alloc::collections::VecDeque;
 use foldhash::fast::FixedState;

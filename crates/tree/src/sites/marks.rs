@@ -1,7 +1,7 @@
 //! Who holds what.
 
 use crate::node::{ROOT_ID, ZnodeKind};
-use crate::sites::state::{NO_SITE, SiteId, site_of_session};
+use crate::sites::names::{NO_SITE, SiteId, site_of_session};
 use crate::tree::Tree;
 use stoa_wire::path;
 

@@ -6,7 +6,7 @@ use crate::encoding::{Decoder, Reason, put_path};
 use crate::node::{ROOT_ID, ZnodeKind};
 use crate::reserved;
 use crate::session::{Contact, OpenSession, is_same_password};
-use crate::sites::state::{NO_SITE, SITE_MAX, SiteId, SiteSet, Source};
+use crate::sites::names::{NO_SITE, SITE_MAX, SiteId, SiteSet, Source};
 use crate::tree::Tree;
 use crate::update::{self, CorruptUpdate, Op, Update};
 use alloc::vec::Vec;

@@ -1,6 +1,6 @@
 //! Tokens that are given away by updates which are proposed and not applied.
 
-use crate::sites::state::SiteId;
+use crate::sites::names::SiteId;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 

@@ -8,7 +8,7 @@
 //!
 //! One that is given while it is being returned is another one: each has the zxid of the update that has given it.
 
-use crate::sites::state::{SiteId, SiteSet};
+use crate::sites::names::{SiteId, SiteSet};
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 

@@ -7,8 +7,8 @@
 
 use crate::reserved::{ROOT, is_at_or_below};
 use crate::sites::kept::KeptZxids;
+use crate::sites::names::{SiteId, SiteSet};
 use crate::sites::reign::Claim;
-use crate::sites::state::{SiteId, SiteSet};
 use crate::tree::Tree;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;

@@ -2,7 +2,7 @@
 
 use crate::prepare::parent_of;
 use crate::reserved::{CONFIG_PATH, program_of};
-use crate::sites::state::SiteId;
+use crate::sites::names::SiteId;
 use crate::tree::Tree;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
