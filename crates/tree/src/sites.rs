@@ -45,6 +45,7 @@
 //! | `late` | znodes that were changed with zxids that clients had seen already |
 //! | `level` | what all sites can read |
 //! | `streams` | how far streams between sites have come, and requests on their way |
+//! | `source` | who makes updates, and how zxids say it |
 //! | `state`, `outstanding` | what is kept of all this, applied and proposed |
 //! | `snapshot` | what a snapshot says of it |
 
@@ -62,6 +63,7 @@ mod read_tokens;
 mod reign;
 mod share;
 mod snapshot;
+mod source;
 mod state;
 mod streams;
 mod tokens;

@@ -3,7 +3,7 @@
 //! Others have the beginning of its log, and zxids of each of its partitions grow along that: so the last zxid of each
 //! says which updates they have. A zxid names the partition itself, and of a site with one partition this is one zxid.
 
-use crate::sites::state::source_of_zxid;
+use crate::sites::source::source_of_zxid;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
