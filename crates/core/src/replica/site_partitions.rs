@@ -204,7 +204,10 @@ impl Replica {
         let (placement, partitions) = (&self.applied.placement, self.applied.placement.partitions());
         let of = |path: &str| placement.of(path);
         let places = Places { own: FIRST, partitions, of: &of };
-        let mut others: Vec<Vec<u8>> = (0..partitions).map(|_| Vec::new()).collect();
+        // What may have been told stands before all else.
+        let mut told = Vec::new();
+        put_told(&mut told, partitions, self.told_by_then());
+        let mut others: Vec<Vec<u8>> = (0..partitions).map(|_| told.clone()).collect();
         let (before, mut homes) = (&self.sites.divided.homes, BTreeMap::new());
         let mut home = |session, to: Option<SiteId>| {
             if let Some(to) = to {
@@ -229,15 +232,8 @@ impl Replica {
                 }
             }
         }
-        let others = (0..).zip(others).filter(|(_, items)| !items.is_empty());
-        let told = self.told_by_then();
-        let with_told = |items: Vec<u8>| {
-            let mut all = Vec::new();
-            put_told(&mut all, partitions, told);
-            all.extend_from_slice(&items);
-            all.into()
-        };
-        others.map(|(partition, items)| (partition, with_told(items))).collect()
+        let others = (0..).zip(others).filter(|(_, items)| items.len() > told.len());
+        others.map(|(partition, items)| (partition, items.into())).collect()
     }
 
     /// No client here has been told a larger zxid by the first partition before what is proposed next, and none by another

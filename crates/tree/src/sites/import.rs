@@ -111,7 +111,7 @@ impl Tree {
         ext.cversion = parent_cversion;
         ext.pzxid = ext.pzxid.max(update.zxid);
         self.after_change(parent, path_digest);
-        self.is_absent(path, session);
+        self.note_absent(path, session);
         Ok(())
     }
 
@@ -126,12 +126,12 @@ impl Tree {
         if !self.has_ended(session) {
             return false;
         }
-        self.is_absent(create.path, session);
+        self.note_absent(create.path, session);
         self.tell_absent(update, create, session, observer);
         true
     }
 
-    fn is_absent(&mut self, path: &str, session: i64) {
+    fn note_absent(&mut self, path: &str, session: i64) {
         let ended = self.sites.ended.zxid(session);
         self.sites.absent.extend(ended.map(|ended| (String::from(path), ended)));
     }
