@@ -67,7 +67,8 @@ pub use coordination::{Decision, Prepared, Quiesced, Step, StepKind};
 pub use levels::{HeldBack, LevelRefusal, LevelStatus, SiteLevels};
 pub use lost::{LostNotes, LostOperation, LostReader, LostUpdate, LostUpdates, LostWanted};
 pub use meeting::{
-    Greeting, SiteAnswer, answer_site, believed_hub, kept_of_site, knows_later_hub, upper_site,
+    Greeting, SiteAnswer, answer_site, believed_hub, is_of_later_life, kept_of_site, knows_later_hub,
+    upper_site,
 };
 pub use membership::reconfigured;
 pub use moves::Moved;

@@ -77,6 +77,15 @@ pub fn knows_later_hub(server: &Replica, greeting: &Greeting) -> bool {
     greeting.following > reign_followed(server)
 }
 
+/// Whether a site that is to follow this one was given up and has come back under a hub that is not known here: it has what
+/// this site lacks, and cannot tell it. An operator has that site be the hub, or gives it up.
+#[must_use]
+pub fn is_of_later_life(server: &Replica, site: SiteId, greeting: &Greeting) -> bool {
+    let tree = server.tree();
+    let claims = tree.streams().claim().is_some_and(|claim| Some(claim.hub) == tree.own_site());
+    claims && greeting.has_joined && !greeting.looks && greeting.lives > tree.times_lost(site)
+}
+
 /// What a site is answered that connects here, where a leader is of a site that has joined.
 #[must_use]
 pub fn answer_site(server: &Replica, site: SiteId, greeting: &Greeting) -> SiteAnswer {

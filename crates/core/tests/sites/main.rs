@@ -26,8 +26,9 @@ use server::{Server, WholeTree};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use stoa_core::{
-    Backlog, BacklogWanted, CloseReason, Config, ConnectionId, Items, Levels, Now, Output, Placement,
-    PolicyKind, PolicySettings, Recovered, Restore, Shard, SiteConfig, SiteId, SnapshotOutput, timeline_of,
+    Backlog, BacklogWanted, CloseReason, Config, ConnectionId, Greeting, Items, Levels, Now, Output,
+    Placement, PolicyKind, PolicySettings, Recovered, Restore, Shard, SiteConfig, SiteId, SnapshotOutput,
+    is_of_later_life, timeline_of,
 };
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
@@ -237,6 +238,10 @@ impl World {
             return;
         }
         if !self.compare_levels(leaf) {
+            return;
+        }
+        if is_of_later_life(self.site_at(hub), leaf, &Greeting::of(self.site_at(leaf), false)) {
+            self.torn.insert((leaf, hub));
             return;
         }
         self.site(hub).server.site_connected(leaf, now);

@@ -735,6 +735,15 @@ impl Run {
         );
     }
 
+    /// Of the sites that claim to be the hub themselves, the one that claims the latest reign.
+    fn latest_claimant(&mut self) -> Option<SiteId> {
+        let claim_of =
+            |site: SiteId| self.world.tree(site).streams().claim().filter(|claim| claim.hub == site);
+        let claims = self.world.alive().into_iter().filter_map(|site| Some((claim_of(site)?.reign, site)));
+        let (_, site) = claims.max()?;
+        self.world.site(site).server.leads().then_some(site)
+    }
+
     pub(crate) fn end(&mut self) {
         for _ in 0..4 * self.world.sites.len() {
             // Sites meet again and again.
@@ -743,10 +752,12 @@ impl Run {
             self.world.settle();
             let hub = self.world.hub;
             if !self.is_settled() && self.world.torn.is_empty() && self.world.site(hub).server.leads() {
-                // Who does not get to be the hub claims it once more, without those that do not come.
-                let is_none = |site: &SiteId| !self.world.site_at(*site).has_joined();
-                let lost = self.world.leaves().into_iter().filter(is_none).collect();
-                self.claim_for(hub, lost);
+                // Who does not get to be the hub claims it once more, without those that do not come. Servers tell each
+                // other what they claim, so the one that claims the latest reign is known.
+                let claimant = self.latest_claimant().unwrap_or(hub);
+                let is_none = |site: &SiteId| *site != claimant && !self.world.site_at(*site).has_joined();
+                let lost = self.world.alive().into_iter().filter(is_none).collect();
+                self.claim_for(claimant, lost);
                 self.world.settle();
             }
             self.mend();

@@ -368,6 +368,45 @@ fn a_hub_of_the_past_does_not_tell_others_that_they_are_lost() {
     assert_eq!(greets(&world, 3, 2), SiteAnswer::Connected);
 }
 
+/// The second one was cut off while the hub gave the third one up and took it back. It can be told nothing of that by the
+/// third one, whose log begins behind it, and so waits for it in vain.
+#[test]
+fn who_came_back_under_a_hub_that_the_next_one_did_not_know_is_the_hub_instead() {
+    let mut world = World::new(3);
+    let one = world.open(HUB);
+    world.ask(one, &create(1, "/a", CreateMode::Persistent));
+    world.settle();
+    let cut = [(HUB, 2), (2, HUB)];
+    world.cut.extend(cut);
+    world.lose(3);
+    world.settle();
+    world.come_back(3, false);
+    world.settle();
+    world.ask(one, &create(2, "/b", CreateMode::Persistent));
+    world.settle();
+    assert!(world.site_at(3).has_joined() && world.tree(2).times_lost(3) == 0);
+    world.dead.insert(HUB);
+    world.cut.clear();
+    world.claim(2, &[HUB]);
+    world.settle();
+    assert_eq!(world.torn, BTreeSet::from([(3, 2)]), "an operator is told so");
+    assert!(world.tree(2).streams().claim().is_some());
+    world.torn.clear();
+    world.claim(3, &[HUB]);
+    world.settle();
+    assert_eq!((world.tree(3).hub(), world.tree(3).streams().claim()), (Some(3), None));
+    assert_eq!(world.torn, BTreeSet::from([(3, 2)]), "the second one joins anew");
+    world.torn.clear();
+    world.lose(2);
+    for back in [2, HUB] {
+        world.settle();
+        world.come_back(back, false);
+    }
+    world.settle();
+    assert!(world.tree(2).get("/b").is_some());
+    world.check_equal();
+}
+
 impl World {
     /// The next thing that happens by itself: one entry is durable, or one message arrives.
     fn step(&mut self) -> bool {

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use super::hello::{Answer, SiteHello, Welcome};
 use super::*;
-use stoa_core::{Claim, Greeting, answer_site, believed_hub, kept_of_site, knows_later_hub, upper_site};
+use stoa_core::{
+    Claim, Greeting, answer_site, believed_hub, is_of_later_life, kept_of_site, knows_later_hub, upper_site,
+};
 
 impl Sites {
     /// The site that this one is to be connected to: the hub, or who is to be it. None where this is that site.
@@ -311,6 +313,13 @@ impl Sites {
         let answer = answer_site(&server, site.number, &greeting);
         if answer != Answer::Lost {
             server.own_levels().check(&self.own, hello.levels, &hello.name)?;
+        }
+        if is_of_later_life(&server, site.number, &greeting) {
+            return Err(format!(
+                "{0} was given up and came back under a hub of which {1} has never heard, so {0} cannot follow {1}: \
+                 promote {0} instead (stoa sites promote), or give {0} up at {1}",
+                hello.name, self.own
+            ));
         }
         if answer == Answer::Connected {
             let imported = tree.streams().imported(site.number);
