@@ -8,7 +8,9 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Bound;
-use stoa_sites::{Kind, Policy, Rules, SITES_MAX, Settings, Site, Sites, Usage, is_at_or_below};
+use stoa_sites::{
+    Access, Decision, Kind, Next, Policy, Rules, SITES_MAX, Settings, Site, Sites, Usage, is_at_or_below,
+};
 use stoa_tree::{SiteId, SiteSet, Ticket};
 
 /// How far away a site is taken to be that nobody has measured yet: most pairs of data centres lie around this.
@@ -118,6 +120,19 @@ impl TokenPolicy {
     /// Where tokens are to be, while this server leads the hub.
     pub(crate) fn get(&mut self) -> Option<&mut Policy> {
         self.policy.as_mut()
+    }
+
+    /// A site uses a token that the hub holds. Says where it goes, if it does.
+    #[inline]
+    pub(crate) fn decide(&mut self, path: &str, by: SiteId, hub: SiteId, now_us: u64) -> Option<TokenMove> {
+        let policy = self.policy.as_mut()?;
+        let (site, holder) = (Site(by), Site(hub));
+        let access = Access { path, site, holder, holder_uses: 0, at_ms: now_us / 1000 };
+        let Decision { next, subtree, along } = policy.decide(&access);
+        match next {
+            Next::Site(Site(to)) if to != hub => Some(TokenMove { path: path.into(), subtree, along, to }),
+            _ => None,
+        }
     }
 
     pub(crate) fn is_there(&self) -> bool {

@@ -25,7 +25,6 @@ use crate::site_requests::SiteRequests;
 use crate::status::{SiteCounts, Unshipped};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
-use alloc::vec;
 use alloc::vec::Vec;
 use bytes::{BufMut, Bytes};
 use stoa_partition::made_in;
@@ -147,11 +146,16 @@ impl BatchWriter {
     const ENTRY_HEAD: usize = 12;
 
     pub(crate) fn new() -> Self {
-        Self { out: vec![0; Self::HEAD], entry: Self::HEAD, bytes: 0, entries: 0 }
+        Self { out: Vec::new(), entry: Self::HEAD, bytes: 0, entries: 0 }
     }
 
-    /// An entry: its items are to be appended to this.
-    pub(crate) fn begin(&mut self, position: u64) -> &mut Vec<u8> {
+    /// An entry of so many bytes: its items are to be appended to this.
+    pub(crate) fn begin(&mut self, position: u64, len: usize) -> &mut Vec<u8> {
+        if self.out.is_empty() {
+            // Mostly one entry is all there is to be said, and its items are hardly ever longer.
+            self.out.reserve(Self::HEAD + Self::ENTRY_HEAD + len);
+            self.out.resize(Self::HEAD, 0);
+        }
         self.entry = self.out.len();
         self.out.put_u64_le(position);
         self.out.put_u32_le(0);
@@ -192,6 +196,7 @@ impl BatchWriter {
 
     /// The message: that is what there is behind a position, up to another one.
     pub(crate) fn finish(mut self, since: u64, upto: u64) -> Bytes {
+        self.out.resize(self.out.len().max(Self::HEAD), 0);
         self.out[0] = BATCH;
         self.out[1..9].copy_from_slice(&since.to_le_bytes());
         self.out[9..Self::HEAD].copy_from_slice(&upto.to_le_bytes());
@@ -316,7 +321,13 @@ impl Kept {
     }
 
     fn first_behind(&self, position: u64) -> usize {
-        self.entries.partition_point(|kept| kept.position <= position)
+        let count = self.entries.len();
+        let is_known = |at: usize| self.entries.get(at).is_none_or(|kept| kept.position <= position);
+        match count.checked_sub(2) {
+            // Mostly all was told, or all but the last one.
+            Some(before) if is_known(before) => before + 1 + usize::from(is_known(before + 1)),
+            _ => self.entries.partition_point(|kept| kept.position <= position),
+        }
     }
 
     /// How much is kept behind a position.
@@ -784,10 +795,10 @@ impl SiteLinks {
 
     /// Up to where all have what concerns them that are connected, or were before.
     pub(crate) fn needed(&self) -> u64 {
-        let connected = self.outgoing.values().map(|link| link.acknowledged);
+        let connected = self.outgoing.values().map(|link| link.acknowledged).min();
         let is_away = |site: &SiteId| !self.outgoing.contains_key(site);
-        let away = self.settled.iter().filter(|(site, _)| is_away(site)).map(|(_, settled)| *settled);
-        connected.chain(away).min().unwrap_or(0)
+        let away = self.settled.iter().filter(|(site, _)| is_away(site)).map(|(_, settled)| *settled).min();
+        connected.into_iter().chain(away).min().unwrap_or(0)
     }
 
     /// Whether a site's leader is connected, and has said what it has.
@@ -853,12 +864,12 @@ mod tests {
         for (position, items, is_wanted) in
             [(5, "items", true), (6, "no", false), (7, "", true), (9, "x", true)]
         {
-            writer.begin(position).extend_from_slice(items.as_bytes());
+            writer.begin(position, 0).extend_from_slice(items.as_bytes());
             assert_eq!(writer.items(), items.as_bytes());
             assert_eq!(writer.end(is_wanted), is_wanted && !items.is_empty());
         }
         assert_eq!((writer.bytes(), writer.entries(), writer.is_empty()), (6, 2, false));
-        let entries = vec![(5, Bytes::from_static(b"items")), (9, Bytes::from_static(b"x"))];
+        let entries = alloc::vec![(5, Bytes::from_static(b"items")), (9, Bytes::from_static(b"x"))];
         assert_eq!(writer.finish(4, 9), SiteMessage::Batch { since: 4, upto: 9, entries }.encode());
         let nothing = SiteMessage::Batch { since: 4, upto: 9, entries: Vec::new() };
         assert_eq!(BatchWriter::new().finish(4, 9), nothing.encode());

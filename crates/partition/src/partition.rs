@@ -12,7 +12,9 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_placement::{FIRST, site_zxid_after, zxid_after};
 use stoa_timeline::{EntryId, Origin};
-use stoa_tree::{Caller, Contact, LackedTokens, Part, Refusal, SiteId, Stamp, TokenRefusal, Tree, Watches};
+use stoa_tree::{
+    Caller, Contact, Found, LackedTokens, Part, Refusal, SiteId, Stamp, TokenRefusal, Tree, Watches,
+};
 use stoa_wire::Timestamp;
 use stoa_wire::{ErrorCode, PASSWORD_LEN, Reader, Request};
 
@@ -161,10 +163,11 @@ impl Partition {
         &mut self,
         origin: Option<Origin>,
         request: &Request<'_>,
+        found: Option<&Found<'_>>,
         caller: &Caller<'_>,
         now: Now,
     ) -> Result<(), Refusal> {
-        self.item(origin, now, |tree, stamp, entry| tree.prepare(request, caller, stamp, entry))
+        self.item(origin, now, |tree, stamp, entry| tree.prepare_found(request, found, caller, stamp, entry))
     }
 
     /// Prepares a new session.
@@ -266,7 +269,7 @@ impl Partition {
                 checked.map_err(NotProposed::from).and_then(|()| {
                     let request = Request::decode(*opcode, &mut Reader::new(body));
                     let request = request.map_err(|_| ErrorCode::MarshallingError)?;
-                    self.propose(Some(origin), &request, &caller, now)
+                    self.propose(Some(origin), &request, None, &caller, now)
                 })
             }
         };

@@ -57,6 +57,11 @@ impl Budget {
     pub(crate) fn charge(&mut self, sites: &Sites, site: Site, cost_us: u64, writes: u32, now_ms: u64) {
         let cost_us = i64::try_from(cost_us).unwrap_or(i64::MAX).min(DEBT_MAX_US);
         if let Some(account) = self.accounts.get_mut(usize::from(site.0)) {
+            if account.lacks_us == 0 && cost_us <= trip_us(sites, site) {
+                // It is full, and stays so.
+                account.seen_ms = account.seen_ms.max(now_ms);
+                return;
+            }
             let more_us = (cost_us - trip_us(sites, site)).saturating_mul(i64::from(writes));
             let lacks_us = account.lacks_us(sites, site, now_ms).saturating_add(more_us);
             account.lacks_us = lacks_us.clamp(0, DEBT_MAX_US);

@@ -67,7 +67,8 @@ impl Odds {
         if times == 0 {
             return;
         }
-        let slot = self.slot_for(site);
+        let again = self.last_slot().filter(|last| self.sites[*last] == site.0);
+        let slot = again.unwrap_or_else(|| self.slot_for(site));
         if let Some(last) = self.last_slot() {
             self.follow(last, slot);
         }
@@ -248,7 +249,8 @@ impl Odds {
         for (slot, odds) in self.rows[last].iter_mut().enumerate() {
             let target = if slot == next { ONE as i32 } else { 0 };
             let now = i32::from(*odds);
-            *odds = (now + (target - now) / i32::from(weight + 1)).clamp(0, ONE as i32) as u16;
+            // It stays between the two.
+            *odds = (now + (target - now) / i32::from(weight + 1)) as u16;
         }
         self.set_weight(last, weight + 1);
     }

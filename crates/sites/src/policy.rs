@@ -37,6 +37,13 @@ pub struct Usage {
     pub last: Option<Site>,
 }
 
+/// What was known of an object before a site has used it.
+#[derive(Debug, Clone, Copy)]
+struct UsedBefore {
+    last: Option<Site>,
+    is_new: bool,
+}
+
 /// What an access says besides.
 #[derive(Debug, Default)]
 struct Learnt {
@@ -107,6 +114,14 @@ impl Policy {
 
     /// Takes in an access, and decides where the token is to be next.
     pub fn decide(&mut self, access: &Access<'_>) -> Decision {
+        let is_at_hub = access.site == access.holder && access.site == self.sites.hub();
+        match self.settings.kind {
+            Kind::Expected | Kind::Hub if is_at_hub => self.decide_at_hub(access),
+            _ => self.decide_anywhere(access),
+        }
+    }
+
+    fn decide_anywhere(&mut self, access: &Access<'_>) -> Decision {
         let Access { path, site, holder, holder_uses, at_ms } = *access;
         if !self.sites.have(site) || !self.sites.have(holder) {
             return Decision::of(path, Next::Stay);
@@ -118,7 +133,6 @@ impl Policy {
         if holder != site && holder != self.sites.hub() {
             upward(path).take(LEVELS + 1).for_each(|top| self.groups.settled(top, holder_uses > 0));
         }
-        let together = self.rules.group(path).map(|(_, top)| top.len());
         let key = self.key(path);
         if holder != site {
             self.report(&key, holder, holder_uses);
@@ -127,6 +141,7 @@ impl Policy {
         if let Some(decision) = self.ruled(access) {
             return decision;
         }
+        let together = self.rules.group(path).map(|(_, top)| top.len());
         let mut decision = match self.settings.kind {
             Kind::Hub => Decision::of(path, self.to_hub(holder)),
             Kind::Consecutive(r) => Decision::of(path, self.consecutive(&key, access, r)),
@@ -139,6 +154,23 @@ impl Policy {
             decision.subtree = top;
         }
         decision
+    }
+
+    /// The same where clients of the hub use what it holds, which is most of all that is asked there: something is learnt of
+    /// it, and the token stays unless the operator wants it elsewhere.
+    fn decide_at_hub(&mut self, access: &Access<'_>) -> Decision {
+        let Access { path, site, at_ms, .. } = *access;
+        self.budget.charge(&self.sites, site, 0, 1, at_ms);
+        if !is_movable(path) {
+            return Decision::of(path, Next::Stay);
+        }
+        let key = self.key(path);
+        if self.settings.kind == Kind::Expected
+            && let Some(used) = self.use_object(&key, site)
+        {
+            self.learn_of_directories(&key, site, used);
+        }
+        self.ruled(access).unwrap_or_else(|| Decision::of(path, Next::Stay))
     }
 
     /// Takes in that a holder has used a token so many times: what it says with the token's return, or at other times.
@@ -214,20 +246,28 @@ impl Policy {
         self.has_learnt(path, site, is_settled);
     }
 
-    /// Puts down that a site uses an object.
+    /// Puts down that a site uses an object, and what that says of the directories above it.
     fn learn(&mut self, path: &str, site: Site) -> Learnt {
-        let mut learnt = Learnt::default();
-        if self.settings.kind != Kind::Expected {
-            return learnt;
-        }
+        let is_kept = self.settings.kind == Kind::Expected;
+        let used = if is_kept { self.use_object(path, site) } else { None };
+        used.map_or_else(Learnt::default, |used| self.learn_of_directories(path, site, used))
+    }
+
+    /// Puts down that a site uses an object. Returns what was known of it, unless it is known that this says nothing of the
+    /// directories above it, nor shows anything of children that behave alike.
+    #[inline]
+    fn use_object(&mut self, path: &str, site: Site) -> Option<UsedBefore> {
         self.used_in_group(path, site, 1);
         let (entry, is_new) = self.object(path);
-        let before = entry.odds.last();
+        let last = entry.odds.last();
         entry.odds.observe(site, 1);
-        if before == Some(site) && self.is_settled(path, site) {
-            // Nor does it show anything of children that behave alike.
-            return learnt;
-        }
+        let is_known = last == Some(site) && self.is_settled(path, site);
+        (!is_known).then_some(UsedBefore { last, is_new })
+    }
+
+    fn learn_of_directories(&mut self, path: &str, site: Site, used: UsedBefore) -> Learnt {
+        let UsedBefore { last: before, is_new } = used;
+        let mut learnt = Learnt::default();
         let mut is_settled = before == Some(site);
         for (level, directory) in upward(path).skip(1).take(LEVELS).enumerate() {
             let unit = self.directory(directory);
@@ -250,10 +290,14 @@ impl Policy {
     }
 
     /// Puts down that something is used in the group that it is in, or a directory above it.
+    #[inline]
     fn used_in_group(&mut self, path: &str, site: Site, times: u32) {
-        if self.groups.is_empty() {
-            return;
+        if !self.groups.is_empty() {
+            self.used_in_group_around(path, site, times);
         }
+    }
+
+    fn used_in_group_around(&mut self, path: &str, site: Site, times: u32) {
         if let Some(top) = upward(path).take(LEVELS + 1).find(|top| self.groups.odds(top).is_some()) {
             self.groups.used(top, site, times);
         }

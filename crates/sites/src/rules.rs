@@ -109,6 +109,8 @@ pub struct Rules {
     /// In which of them each subtree is.
     groups: BTreeMap<String, usize>,
     is_off: bool,
+    /// The pins and stays, the deepest first, where they are few: they are looked through for each write.
+    few: Vec<(String, Option<Site>)>,
 }
 
 /// What is said of one place.
@@ -174,6 +176,12 @@ impl Rules {
             // They say nothing of tokens.
             Rule::TwoSites(_) | Rule::OneSite(_) => {}
         }
+        self.few.clear();
+        if self.pins.len() + self.stays.len() <= FEW {
+            let pins = self.pins.iter().map(|(path, site)| (path.clone(), Some(*site)));
+            self.few.extend(pins.chain(self.stays.iter().map(|path| (path.clone(), None))));
+            self.few.sort_by_key(|(path, _)| core::cmp::Reverse(path.len()));
+        }
         Ok(())
     }
 
@@ -190,28 +198,25 @@ impl Rules {
 
     /// What is said of a place, itself or something that it lies in.
     pub(crate) fn said<'a>(&self, path: &'a str) -> Option<Said<'a>> {
+        let said = |top: &'a str, at: Option<Site>| at.map_or(Said::Stays, |site| Said::Pinned(top, site));
         if self.pins.len() + self.stays.len() <= FEW {
-            return self.said_by_few(path);
+            // That is faster than going up the path.
+            let (top, at) = self.few.iter().find(|(top, _)| is_at_or_below(path, top))?;
+            return Some(said(&path[..top.len()], *at));
         }
         upward(path).find_map(|top| {
-            let pinned = self.pins.get(top).map(|site| Said::Pinned(top, *site));
+            let pinned = self.pins.get(top).map(|site| said(top, Some(*site)));
             pinned.or_else(|| self.stays.contains(top).then_some(Said::Stays))
         })
     }
 
-    /// The same where there is little to look through, which is done faster than going up the path.
-    fn said_by_few<'a>(&self, path: &'a str) -> Option<Said<'a>> {
-        let pinned = self.pins.iter().map(|(top, site)| (top, Some(*site)));
-        let all = pinned.chain(self.stays.iter().map(|top| (top, None)));
-        let (top, at) = all.filter(|(top, _)| is_at_or_below(path, top)).max_by_key(|(top, _)| top.len())?;
-        Some(at.map_or(Said::Stays, |site| Said::Pinned(&path[..top.len()], site)))
+    /// The subtrees that one which a place is in moves together with, and which of them that is.
+    #[inline]
+    pub(crate) fn group<'a>(&self, path: &'a str) -> Option<(&[String], &'a str)> {
+        if self.groups.is_empty() { None } else { self.group_around(path) }
     }
 
-    /// The subtrees that one which a place is in moves together with, and which of them that is.
-    pub(crate) fn group<'a>(&self, path: &'a str) -> Option<(&[String], &'a str)> {
-        if self.groups.is_empty() {
-            return None;
-        }
+    fn group_around<'a>(&self, path: &'a str) -> Option<(&[String], &'a str)> {
         upward(path).find_map(|top| Some((self.together[*self.groups.get(top)?].as_slice(), top)))
     }
 
@@ -254,6 +259,18 @@ mod tests {
         let below = ["/eu", "/c", "/b", "/e", "/eu/x"].map(|path| rules.speak_below(path));
         assert_eq!(below, [true, true, false, false, false]);
         assert_eq!(Rules::parse(b"", site), (Rules::default(), Vec::new()));
+    }
+
+    #[test]
+    fn few_lines_say_what_they_do_among_many() {
+        let few = "pin /a hub\nstay /a/b\npin /a/b/c frankfurt\nstay /x\npin /x hub\n";
+        let more: String = (0..FEW).map(|number| format!("stay /other/{number}\n")).collect();
+        let (few, many) =
+            (Rules::parse(few.as_bytes(), site).0, Rules::parse((more + few).as_bytes(), site).0);
+        for path in ["/a", "/ab", "/a/b", "/a/bb", "/a/b/c", "/a/b/c/d", "/a/x/y", "/x", "/x/y", "/y"] {
+            assert_eq!(few.said(path), many.said(path), "{path}");
+        }
+        assert!(few.few.len() == 4 && many.few.is_empty());
     }
 
     #[test]

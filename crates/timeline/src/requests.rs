@@ -133,6 +133,7 @@ impl<C: Copy + Ord> Requests<C> {
 
     /// An outcome: for which connection, if it is one of ours, and what it had asked if that was kept. Those asked before it have none, and
     /// never will: their connections are handed to `lost`.
+    #[inline]
     pub(crate) fn outcome(&mut self, origin: Origin, mut lost: impl FnMut(C)) -> Option<(C, Bytes)> {
         let at = origin.request.checked_sub(self.first)?;
         let at = usize::try_from(at).ok().filter(|at| self.is_own(origin) && *at < self.pending.len())?;

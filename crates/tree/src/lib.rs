@@ -74,7 +74,7 @@ pub use sites::{
     SiteStanding, SiteStep, Source, Streams, Ticket, TokenRefusal, Waiting, site_of_zxid, source_of_zxid,
     tokens_of, whole_update,
 };
-pub use tree::Tree;
+pub use tree::{Found, Tree};
 pub use update::{CorruptUpdate, Update, Updates};
 pub use watch::{WatchMode, WatchSummary, WatcherId, Watches};
 

@@ -11,7 +11,7 @@ use crate::proposed::{Presence, Projected, Savepoint};
 use crate::quota::Usage;
 use crate::reserved;
 use crate::session::{Contact, OpenSession, is_same_password};
-use crate::tree::Tree;
+use crate::tree::{Found, Tree};
 use crate::update::{self, Op};
 use crate::{Caller, Refusal, Stamp};
 use alloc::borrow::Cow;
@@ -76,12 +76,31 @@ impl Tree {
         stamp: Stamp,
         batch: &mut Vec<u8>,
     ) -> Result<(), Refusal> {
+        self.prepare_found(request, None, caller, stamp, batch)
+    }
+
+    /// The same for who may know where the znode is.
+    ///
+    /// # Errors
+    /// The error to answer; nothing was appended then.
+    pub fn prepare_found(
+        &mut self,
+        request: &Request<'_>,
+        found: Option<&Found<'_>>,
+        caller: &Caller<'_>,
+        stamp: Stamp,
+        batch: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
         let start = update::begin(batch, stamp.zxid, stamp.time_ms, caller.session);
         let prepared = match request {
             Request::Multi(ops) => self.prepare_multi(ops, caller, stamp, batch),
             Request::CloseSession => {
                 self.propose_close(caller.session, stamp, batch);
                 Ok(())
+            }
+            Request::SetData { path, data, version } => {
+                let set = self.prepare_set_data((path, found), *data, *version, caller, stamp, batch);
+                set.map_err(Refusal::Error)
             }
             _ => self.prepare_op(request, caller, stamp, batch).map_err(Refusal::Error),
         };
@@ -240,7 +259,7 @@ impl Tree {
             Request::Delete { path, version } => self.prepare_delete(path, version, caller, stamp, batch),
             Request::DeleteContainer { path } => self.prepare_reap(path, caller, stamp, batch),
             Request::SetData { path, data, version } => {
-                self.prepare_set_data(path, data, version, caller, stamp, batch)
+                self.prepare_set_data((path, None), data, version, caller, stamp, batch)
             }
             Request::SetAcl { path, acl, version } => {
                 self.prepare_set_acl(path, acl, version, caller, stamp, batch)
@@ -480,7 +499,7 @@ impl Tree {
 
     fn prepare_set_data(
         &mut self,
-        path: &str,
+        (path, found): (&str, Option<&Found<'_>>),
         data: Option<&[u8]>,
         version: i32,
         caller: &Caller<'_>,
@@ -488,8 +507,11 @@ impl Tree {
         batch: &mut Vec<u8>,
     ) -> Result<(), ErrorCode> {
         self.check_session(caller)?;
-        let hash = self.hasher.path(path);
-        let state = self.project(path, hash).ok_or_else(|| why_nothing_is_at(path))?;
+        let (hash, id) = match found.and_then(|found| self.is_there_still(found, path)) {
+            Some((hash, id)) => (hash, Some(id)),
+            None => (self.hasher.path(path), None),
+        };
+        let state = self.project_found(path, hash, id).ok_or_else(|| why_nothing_is_at(path))?;
         self.check_acl(&state, perms::WRITE, caller)?;
         let data_len = data.map_or(0, <[u8]>::len);
         let change = Usage { count: 0, bytes: data_len as i64 - state.data_len as i64 };

@@ -15,9 +15,15 @@ impl Tree {
 
     /// The znode at `path` as it will be; `None` when it will not be there, or away.
     pub(crate) fn project(&self, path: &str, hash: u32) -> Option<Projected> {
+        self.project_found(path, hash, None)
+    }
+
+    /// The same for who may know which znode is there.
+    #[inline]
+    pub(crate) fn project_found(&self, path: &str, hash: u32, found: Option<u32>) -> Option<Projected> {
         let state = match self.overlay.get(path, hash) {
             Some(state) => state,
-            None => self.project_applied(self.lookup_hashed(path, hash)?),
+            None => self.project_applied(found.or_else(|| self.lookup_hashed(path, hash))?),
         };
         (state.presence == Presence::Here && !self.overlay.is_closing(state.kind)).then_some(state)
     }

@@ -40,6 +40,25 @@ pub struct Tree {
     pub(crate) zxids: Zxids,
 }
 
+/// Where the znode is that a request is about, for who has looked for it: so it need not be looked for once more to
+/// prepare the request.
+#[derive(Debug, Clone, Copy)]
+pub struct Found<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) hash: u32,
+    pub(crate) id: u32,
+    /// The last update that was applied by then.
+    pub(crate) zxid: i64,
+}
+
+impl<'a> Found<'a> {
+    /// The path at which it was looked for.
+    #[must_use]
+    pub fn path(&self) -> &'a str {
+        self.path
+    }
+}
+
 /// Of updates that are applied.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Zxids {
@@ -130,6 +149,17 @@ impl Tree {
     #[inline]
     pub(crate) fn lookup_hashed(&self, path: &str, hash: u32) -> Option<u32> {
         self.find_hashed(path, hash).filter(|id| !self.nodes[*id].is_absent())
+    }
+
+    /// The hash and the node of what was found, if it was looked for at this path, and nothing was applied since then.
+    pub(crate) fn is_there_still(&self, found: &Found<'_>, path: &str) -> Option<(u32, u32)> {
+        // That it is the very same text tells that without looking at it.
+        let is_it = core::ptr::eq(found.path, path) && found.zxid == self.last_zxid();
+        debug_assert!(
+            !is_it || self.lookup(path) == Some(found.id),
+            "nothing is applied while that is of use"
+        );
+        is_it.then_some((found.hash, found.id))
     }
 
     pub(crate) fn find(&self, path: &str) -> Option<u32> {

@@ -214,15 +214,21 @@ impl Replica {
 
     /// Whether a request that has come in here is prepared here and now: this server leads, nothing that was asked before
     /// waits, the session is known, and nobody else is concerned. What is not admitted at once is asked of the leader
-    /// like requests of other servers, and passes the gate there.
+    /// like requests of other servers, and passes the gate there. Its tokens may be known to be here.
     #[inline]
-    pub(crate) fn admits_at_once(&mut self, id: ConnectionId, session: i64, request: &Request<'_>) -> bool {
+    pub(crate) fn admits_at_once(
+        &mut self,
+        id: ConnectionId,
+        session: i64,
+        request: &Request<'_>,
+        is_held: bool,
+    ) -> bool {
         self.can_prepare()
             && self.is_known(id)
             && !self.concerns_others(session, request)
             && self.holds_lease()
             && !(self.is_of_sites() && self.applied.partition.may_run(session, request))
-            && self.destination(session, request) == Destination::Here
+            && self.destination(session, request, is_held) == Destination::Here
     }
 
     /// Why a contact server does not speak for the session whose client it has.

@@ -416,6 +416,7 @@ impl Replica {
     }
 
     /// Whose request has its outcome, if it came in here and somebody waits for it.
+    #[inline]
     fn writer_of(&mut self, own: Option<ConnectionId>) -> Option<Writer> {
         let id = own?;
         let writer = self.writer(id);
@@ -438,6 +439,7 @@ impl Replica {
         })
     }
 
+    #[inline]
     fn answer_writer(&mut self, writer: &Writer, err: i32, body: &[u8]) {
         let Writer { connection, xid, opcode, arrived_us, is_next } = *writer;
         if is_next {

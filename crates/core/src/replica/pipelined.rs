@@ -116,6 +116,6 @@ impl Replica {
             return false;
         }
         let request = opcode.and_then(|opcode| Request::decode(opcode, &mut frame.body()).ok());
-        request.is_some_and(|request| self.admits_at_once(id, session, &request))
+        request.is_some_and(|request| self.admits_at_once(id, session, &request, false))
     }
 }

@@ -31,7 +31,7 @@ impl Replica {
                 continue;
             }
             // A znode that has got a child, or is gone, since it was found: then it stays, or is gone.
-            if self.applied.partition.propose(None, &request, &caller, self.now).is_ok() {
+            if self.applied.partition.propose(None, &request, None, &caller, self.now).is_ok() {
                 self.stats.containers_deleted += 1;
             }
         }

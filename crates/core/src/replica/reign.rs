@@ -224,7 +224,7 @@ impl Replica {
         }
         let request = Request::SetData { path: SITES_PATH, data: Some(list.as_bytes()), version: -1 };
         let caller = Caller { session: 0, identities: &[] };
-        let written = self.applied.partition.propose(None, &request, &caller, self.now);
+        let written = self.applied.partition.propose(None, &request, None, &caller, self.now);
         self.pump();
         written.map_err(|_| ReignRefusal::NoSite)
     }

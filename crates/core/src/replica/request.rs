@@ -208,7 +208,8 @@ impl Replica {
         let Some(connection) = self.clients.connections.get(id) else { return };
         let (session, opening) = (self.writes_as(id, connection.session), connection.mode.opening);
         let bars = changes_programs(&request);
-        if !self.admits_at_once(id, session, &request) {
+        let found = self.applied.partition.tree().find_held(&request);
+        if !self.admits_at_once(id, session, &request, found.is_some()) {
             self.ask_leader(id, header, opcode, body, arrived_us, bars);
             return;
         }
@@ -226,11 +227,12 @@ impl Replica {
             }
             (None, request) => {
                 let caller = Caller { session, identities: &connection.identities };
-                let proposed = self.applied.partition.propose(Some(origin), request, &caller, self.now);
+                let proposed =
+                    self.applied.partition.propose(Some(origin), request, found.as_ref(), &caller, self.now);
                 proposed.map_err(NotProposed::into_refusal)
             }
         };
-        self.accessed_here(&request);
+        self.accessed_here(&request, found.as_ref());
         match refused {
             Ok(()) => {
                 if opcode == Opcode::CloseSession {

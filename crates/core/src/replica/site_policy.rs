@@ -14,7 +14,7 @@ use stoa_partition::{Asked, Item, Outcome, SiteItem};
 use stoa_placement::FIRST;
 use stoa_sites::{Access, Decision, Next, Rules, Site, is_at_or_below, is_movable};
 use stoa_timeline::Origin;
-use stoa_tree::{SiteId, Ticket, Tree};
+use stoa_tree::{Found, SiteId, Ticket, Tree};
 use stoa_wire::{Opcode, Reader, Request};
 
 /// The write that is asked, if it is one and can be read.
@@ -67,19 +67,22 @@ impl Replica {
 
     // ---- requests ----
 
-    /// A client of the leader has had something changed here. At the hub that is told to the policy.
+    /// A client of the leader has had something changed here, and maybe it is known which znode that is. At the hub that is
+    /// told to the policy.
     #[inline]
-    pub(super) fn accessed_here(&mut self, request: &Request<'_>) {
-        if let Some(own) = self.applied.partition.tree().own_site() {
-            self.sites.counts.writes_local += 1;
-            if !self.sites.policy.is_there() {
-                return;
-            }
-            self.accessed(
-                &Needs { request: Some(request), tokens: &BTreeSet::new() },
-                own,
-                TicketPlan::default(),
-            );
+    pub(super) fn accessed_here(&mut self, request: &Request<'_>, found: Option<&Found<'_>>) {
+        let Some(own) = self.applied.partition.tree().own_site() else { return };
+        self.sites.counts.writes_local += 1;
+        if !self.sites.policy.is_there() {
+            return;
+        }
+        let Some(path) = found.map(Found::path) else {
+            let needs = Needs { request: Some(request), tokens: &BTreeSet::new() };
+            return self.accessed(&needs, own, TicketPlan::default());
+        };
+        self.sites.policy.is_written(path, false);
+        if let Some(it) = self.sites.policy.decide(path, own, own, self.now.mono_us) {
+            self.move_tokens(it);
         }
     }
 
@@ -112,18 +115,11 @@ impl Replica {
         if self.sites.policy.has_reads() {
             needs.for_each(tree, &mut |path| self.sites.policy.is_written(path, false));
         }
-        let (Some(own), Some(policy)) = (tree.own_site(), self.sites.policy.get()) else { return };
-        let (at_ms, mut moves) = (self.now.mono_us / 1000, plan.moves);
+        let Some(own) = tree.own_site() else { return };
+        let (now_us, mut moves) = (self.now.mono_us, plan.moves);
         needs.for_each(tree, &mut |path| {
-            if plan.decided.iter().any(|decided| decided == path) {
-                return;
-            }
-            let access = Access { path, site: Site(by), holder: Site(own), holder_uses: 0, at_ms };
-            let Decision { next, subtree, along } = policy.decide(&access);
-            if let Next::Site(Site(to)) = next
-                && to != own
-            {
-                moves.push(TokenMove { path: path.into(), subtree, along, to });
+            if !plan.decided.iter().any(|decided| decided == path) {
+                moves.extend(self.sites.policy.decide(path, by, own, now_us));
             }
         });
         moves.into_iter().for_each(|it| self.move_tokens(it));

@@ -6,8 +6,8 @@ use crate::replica::Replica;
 use crate::second_site::Shared;
 use crate::site_news::SiteNews;
 use crate::sites::{BATCH_BYTES, BatchWriter, InFlight, KEPT_LEAST_BYTES, Outgoing, SiteMessage};
-use alloc::vec::Vec;
 use bytes::Bytes;
+use smallvec::SmallVec;
 use stoa_partition::{Items, Link, Now, SiteItem, export};
 use stoa_placement::FIRST;
 use stoa_timeline::{BadMessage, Lead};
@@ -44,7 +44,7 @@ fn next_batch<'a>(
     let mut batch = BatchWriter::new();
     let (mut has_to_know, mut since_us, mut is_for_all) = (false, None, !outgoing.is_lacking());
     for (position, entry, applied_us) in entries {
-        let items = batch.begin(position);
+        let items = batch.begin(position, entry.len());
         is_for_all &= export(position, entry, link, items).expect("it was applied here");
         has_to_know |= outgoing.pass(position, entry.len());
         let is_wanted = outgoing.wants(position, entry, batch.items());
@@ -182,8 +182,13 @@ impl Replica {
         // What stands before this became a site concerns nobody.
         let begun = tree.streams().begun().saturating_sub(1);
         let (gone, last) = (self.sites.kept.gone(), self.sites.kept.last());
-        // What sites are told is mostly the same, and then made once.
-        let mut made: Vec<Batch> = Vec::new();
+        let is_due = |outgoing: &Outgoing| outgoing.passed < last.max(begun) || outgoing.is_lacking();
+        if !self.sites.outgoing.values().any(|outgoing| outgoing.is_open && is_due(outgoing)) {
+            return;
+        }
+        // What several sites are told is mostly the same, and then made once.
+        let are_several = self.sites.outgoing.len() > 1;
+        let mut made: SmallVec<[Batch; 1]> = SmallVec::new();
         for (site, outgoing) in self.sites.outgoing.iter_mut().filter(|(_, outgoing)| outgoing.is_open) {
             outgoing.pass(outgoing.passed.max(begun), 0);
             let link = Link { from: own, to: *site, hub, reign, reigned_at };
@@ -196,8 +201,12 @@ impl Replica {
                 let entries = self.sites.kept.behind(outgoing.passed);
                 let entries = entries.map(|kept| (kept.position, &kept.entry, Some(kept.since_us)));
                 let Some(batch) = next_batch(outgoing, link, entries) else { break };
-                self.sites.outbox.push_back((*site, batch.message.clone()));
-                made.push(batch);
+                if are_several {
+                    self.sites.outbox.push_back((*site, batch.message.clone()));
+                    made.push(batch);
+                } else {
+                    self.sites.outbox.push_back((*site, batch.message));
+                }
             }
             let is_all = outgoing.passed >= last;
             if outgoing.is_torn(is_all) {

@@ -88,7 +88,7 @@ impl Replica {
             Request::Create(Create { path, data, acl, flags: CreateMode::Persistent as i32, ttl_ms: 0 });
         let caller = Caller { session: 0, identities: &[] };
         // Where it is there already, whoever leads next finds it as it is.
-        let _ = self.applied.partition.propose(None, &create, &caller, now);
+        let _ = self.applied.partition.propose(None, &create, None, &caller, now);
         self.propose_site_step(&SiteStep::Begin { site: hub, hub })?;
         self.sites.policy.begin(Some(hub), self.config.site.unwrap_or_default().policy);
         Ok(())
@@ -501,16 +501,17 @@ impl Replica {
         self.begin_policy();
     }
 
-    /// Where a request is to be carried out that was asked here.
+    /// Where a request is to be carried out that was asked here. Its tokens may be known to be here.
     #[inline]
-    pub(super) fn destination(&self, session: i64, request: &Request<'_>) -> Destination {
+    pub(super) fn destination(&self, session: i64, request: &Request<'_>, is_held: bool) -> Destination {
         let tree = self.applied.partition.tree();
         if tree.own_site().is_none() {
             return Destination::Here;
         }
         let (is_hub, is_between) = (tree.own_site() == tree.hub(), self.is_between_reigns());
         // Which tokens a program needs shows when it is carried out.
-        let holds = self.holds_tokens(request) || self.applied.partition.is_taken(session, request);
+        let holds =
+            is_held || self.holds_tokens(request) || self.applied.partition.is_taken(session, request);
         let requests = &self.sites.requests;
         let none_waits = tree.streams().is_empty() && requests.none_is_under_way();
         if holds && !is_between && !requests.are_leaving() && none_waits {
@@ -545,7 +546,7 @@ impl Replica {
         if self.applied.partition.tree().own_site().is_none() || *opcode == Opcode::Reconfig {
             return Destination::Here;
         }
-        request_of(asked).map_or(Destination::Here, |request| self.destination(*session, &request))
+        request_of(asked).map_or(Destination::Here, |request| self.destination(*session, &request, false))
     }
 
     /// Proposes what is to be done with requests and recalls that wait, as far as that can be told now.
@@ -560,8 +561,10 @@ impl Replica {
         if self.is_between_reigns() {
             return self.begin_reign();
         }
-        self.let_return();
-        self.note_new_sites();
+        if !self.sites.wanted.joining.is_empty() {
+            self.let_return();
+            self.note_new_sites();
+        }
         if !self.holds_lease() {
             return;
         }
@@ -851,6 +854,9 @@ impl Replica {
     fn return_tokens(&mut self) {
         let tree = self.applied.partition.tree();
         let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
+        if tree.streams().recalled().next().is_none() && self.sites.divided.asked_back.is_empty() {
+            return;
+        }
         let recalled: BTreeSet<String> = tree.streams().recalled().map(String::from).collect();
         self.sites.divided.asked_back.retain(|path, _| recalled.contains(path));
         for path in recalled {

@@ -15,7 +15,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use stoa_extension::{CallError, Failure, OperationKind, Program, Reply, Request as Operation, Used};
 use stoa_timeline::Origin;
-use stoa_tree::{Caller, LackedTokens, Part, Refusal, Stamp, WatchMode};
+use stoa_tree::{Caller, Found, LackedTokens, Part, Refusal, Stamp, WatchMode};
 use stoa_wire::{CreateMode, ErrorCode, Opcode, Reader, Request, Stat, put};
 
 /// Why a request is not proposed.
@@ -153,7 +153,8 @@ impl Partition {
 
     /// Prepares a request and, if it is not refused, proposes the update: what a program does with it, if one
     /// carries it out for this session, or else what the request says; and what programs do when that happens. Where
-    /// there are several sites the tokens of what the request itself says are held here.
+    /// there are several sites the tokens of what the request itself says are held here; who has looked for that may have
+    /// found the znode.
     ///
     /// # Errors
     /// Why nothing is proposed.
@@ -161,6 +162,7 @@ impl Partition {
         &mut self,
         origin: Option<Origin>,
         request: &Request<'_>,
+        found: Option<&Found<'_>>,
         caller: &Caller<'_>,
         now: Now,
     ) -> Result<(), NotProposed> {
@@ -185,7 +187,7 @@ impl Partition {
             matches!(request, Request::Multi(_)) && origin.is_some_and(|origin| origin.site != 0);
         if !self.extensions.may_react(request) {
             let start = self.entry.len();
-            self.propose_plain(origin, request, caller, now)?;
+            self.propose_plain(origin, request, found, caller, now)?;
             if answers_site {
                 self.answer_site(start, origin);
             }
@@ -194,7 +196,7 @@ impl Partition {
         let ending = if is_end { self.ending(caller.session) } else { Vec::new() };
         let before = self.begin_attempt(now);
         let start = self.entry.len();
-        let prepared = self.propose_plain(origin, request, caller, now);
+        let prepared = self.propose_plain(origin, request, found, caller, now);
         if prepared.is_ok() {
             self.react_to(start, origin, &ending, now);
             if answers_site {

@@ -175,7 +175,7 @@ impl Partition {
         match self.register(origin, request, place, caller, now) {
             Ok(Registered::Plain) => None,
             Ok(Registered::Acknowledged) => {
-                let done = self.propose_plain(origin, request, caller, now);
+                let done = self.propose_plain(origin, request, None, caller, now);
                 if done.is_ok() {
                     self.programs_proposed(caller.session, false);
                 }

@@ -2,8 +2,8 @@
 
 use crate::node::{ROOT_ID, ZnodeKind};
 use crate::sites::names::{NO_SITE, SiteId, site_of_session};
-use crate::tree::Tree;
-use stoa_wire::path;
+use crate::tree::{Found, Tree};
+use stoa_wire::{Request, path};
 
 impl Tree {
     /// Whether there are sites, and which one this is.
@@ -58,15 +58,21 @@ impl Tree {
         Some(self.holder_looked_for(path, hash))
     }
 
-    /// The same in the usual case, with a single lookup: there is a znode that is no ephemeral, and nothing proposed gives
-    /// tokens away or is about ephemerals. `None` says nothing.
+    /// The same in the usual case, with a single lookup. `None` says nothing.
     #[inline]
     fn holder_of_settled(&self, path: &str, hash: u32) -> Option<SiteId> {
+        let id = self.find_settled(path, hash)?;
+        Some(self.marked_above(id).0)
+    }
+
+    /// What is at a path, if its mark, or one above it, says who holds its token and will hold it: there is a znode that is
+    /// no ephemeral, and nothing proposed gives tokens away or is about ephemerals.
+    #[inline]
+    fn find_settled(&self, path: &str, hash: u32) -> Option<u32> {
         if !self.overlay.tokens.is_empty() || self.overlay.touches_ephemerals() {
             return None;
         }
-        let id = self.find_hashed(path, hash).filter(|id| !self.nodes[*id].is_ephemeral())?;
-        Some(self.marked_above(id).0)
+        self.find_hashed(path, hash).filter(|id| !self.nodes[*id].is_ephemeral())
     }
 
     /// The same in all cases.
@@ -124,6 +130,21 @@ impl Tree {
     #[must_use]
     pub fn may_write(&self, path: &str) -> bool {
         self.own_site().is_none_or(|own| self.holder_to_be(path) == Some(own) && !self.is_read_to_be(path))
+    }
+
+    /// Whether what needs a znode's token may be prepared here in the usual case, which is found out with a single lookup.
+    /// Where it may, that is of use to whoever prepares it. `None` says nothing.
+    #[must_use]
+    #[inline]
+    pub fn find_held<'a>(&self, request: &Request<'a>) -> Option<Found<'a>> {
+        let own = self.own_site()?;
+        let path = self.sole_token(request)?;
+        let hash = self.hasher.path(path);
+        let id = self.find_settled(path, hash).filter(|id| !self.nodes[*id].is_absent())?;
+        // Nothing is proposed of read tokens either.
+        let is_read = !self.sites.read_tokens.is_empty() && self.is_read_to_be(path);
+        let is_held = self.marked_above(id).0 == own && !is_read;
+        is_held.then_some(Found { path, hash, id, zxid: self.last_zxid() })
     }
 
     /// Whether what is newest of a znode can be read here, once everything proposed has been applied.

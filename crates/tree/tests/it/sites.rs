@@ -110,7 +110,9 @@ impl Site {
     fn prepare(&mut self, asked: &Asked, now_ms: i64) {
         let (stamp, mut batch) = (self.stamp(now_ms), Vec::new());
         let caller = Caller { session: asked.session, identities: &[] };
-        if self.tree.prepare(&asked.frame.request(), &caller, stamp, &mut batch).is_ok() {
+        let request = asked.frame.request();
+        let found = self.tree.find_held(&request);
+        if self.tree.prepare_found(&request, found.as_ref(), &caller, stamp, &mut batch).is_ok() {
             self.keep(batch);
         }
     }
@@ -123,7 +125,10 @@ impl Site {
     }
 
     fn holds(&self, asked: &Asked) -> bool {
-        self.tree.holds_tokens(&asked.frame.request())
+        let request = asked.frame.request();
+        let holds = self.tree.holds_tokens(&request);
+        assert!(holds || self.tree.find_held(&request).is_none(), "what is found so is held");
+        holds
     }
 
     fn apply_next(&mut self) -> Option<Entry> {
