@@ -100,8 +100,10 @@ impl Replica {
                 }
             }
             Judgement::Wait(until) => {
-                if until == Until::SessionIsTold {
-                    self.wait_for_session(&asked);
+                match until {
+                    Until::SessionIsTold => self.wait_for_session(&asked),
+                    Until::HasJoined => self.leader.waits_to_join = true,
+                    Until::Coordinated | Until::ProgramsAreApplied | Until::HubHasLease => {}
                 }
                 return false;
             }

@@ -219,8 +219,11 @@ impl Replica {
     /// What is to be done when some entries have been applied.
     pub(crate) fn after_entries(&mut self) {
         self.release_waiters(self.applied.partition.tree().last_prepared_zxid());
-        if self.applied.partition.extensions_mut().has_settled() {
-            // Requests of who has registered or acknowledged something may have waited for that.
+        let has_joined = self.leader.waits_to_join && self.has_joined();
+        self.leader.waits_to_join &= !has_joined;
+        if self.applied.partition.extensions_mut().has_settled() || has_joined {
+            // Requests of who has registered or acknowledged something may have waited for that; and what a site was asked
+            // that was given up meanwhile, with all behind it, for that site to join anew.
             self.take_pending();
         }
         if self.clients.waiters.is_empty() && self.clients.waiters.capacity() > WAITERS_KEPT {

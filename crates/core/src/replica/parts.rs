@@ -87,6 +87,8 @@ impl SessionKeeping {
 pub(super) struct Leading {
     /// Requests that were taken and wait for what they rest on, in their order.
     pub(super) pending: VecDeque<Pending>,
+    /// Whether the first of them waits for this site to join the others.
+    pub(super) waits_to_join: bool,
     pub(super) coordination: Coordination,
     pub(super) moves: Moves,
     pub(super) controller: Controller,
@@ -102,6 +104,7 @@ impl Leading {
     pub(super) fn new(config: &Config, hash_seed: u64, applied: u64, now: Now) -> Self {
         Self {
             pending: VecDeque::new(),
+            waits_to_join: false,
             coordination: Coordination::default(),
             moves: Moves::new(applied),
             controller: Controller::default(),
