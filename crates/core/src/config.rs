@@ -81,6 +81,9 @@ pub struct SiteConfig {
     /// Whether another site takes the place of a hub that is away without an operator; then the hub prepares nothing
     /// unless a majority of the sites hears it.
     pub automatic_promotion: bool,
+    /// Whether subtrees move between the partitions of this site. No server has that yet: in one of a hundred simulated
+    /// lives with faults it stops at something that cannot be applied.
+    pub moves: bool,
 }
 
 /// How containers and TTL znodes are deleted that nobody needs any more.
@@ -93,6 +96,11 @@ pub struct Reaping {
 }
 
 impl Config {
+    /// Whether subtrees move between the partitions of this server, if it is one of several sites.
+    pub(crate) fn moves_at_site(&self) -> bool {
+        self.site.as_ref().is_some_and(|site| site.moves)
+    }
+
     /// Who begins a history with this server, if its disk holds nothing.
     fn founders(&self) -> BTreeSet<u8> {
         if self.joins {

@@ -30,6 +30,7 @@ mod request;
 mod second_site;
 mod session_table;
 mod side;
+mod site_moves;
 mod site_partitions;
 mod site_policy;
 mod site_sessions;

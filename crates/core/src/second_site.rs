@@ -110,8 +110,10 @@ impl SecondSite {
 
     /// No answer that waits needs another site any more. Returns whether there is one.
     pub(crate) fn needs_nobody(&mut self) -> bool {
-        let Some((position, zxid)) = self.held.back().map(|held| held.place) else { return false };
-        self.learns(Shared { position, zxid })
+        let Some((position, _)) = self.held.back().map(|held| held.place) else { return false };
+        // All of them stand at it, or before. Of a zxid that may be larger than any, as an answer has that rests on what other
+        // partitions have of an operation.
+        self.learns(Shared { position, zxid: 0 })
     }
 }
 
@@ -130,6 +132,14 @@ mod tests {
 
     fn let_go(second: &mut SecondSite) -> Vec<u64> {
         core::iter::from_fn(|| second.next_shared()).map(|id| id.0).collect()
+    }
+
+    #[test]
+    fn what_needs_nobody_says_nothing_of_what_comes_later() {
+        let mut second = held(&[(3, 30), (4, i64::MAX)]);
+        assert!(second.needs_nobody());
+        assert!(second.next_shared().is_some() && second.next_shared().is_some());
+        assert!(!second.is_shared((5, 31)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! what is urgent.
 
 use crate::coordination::{Decision, Prepared, Quiesced, Step};
-use crate::site_news::SiteNews;
+use crate::site_news::Said;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -121,8 +121,8 @@ pub enum ShardMessage {
     Replaced,
     /// To the first partition of the leader: what is asked of the sender's.
     Load(Box<LoadReport>),
-    /// About this site among the others, in a term of its leader.
-    Site(u64, Box<SiteNews>),
+    /// About this site among the others.
+    Site(Box<Said>),
 }
 
 impl ShardMessage {

@@ -10,6 +10,17 @@ use stoa_timeline::Origin;
 use stoa_tree::{LackedTokens, Refusal, SiteId, SiteSet, TokenRefusal, Tree};
 use stoa_wire::{ErrorCode, Timestamp};
 
+/// What one of them says.
+#[derive(Debug)]
+pub struct Said {
+    /// In which term of this server.
+    pub term: u64,
+    /// By which version of the table of what lives where.
+    pub placed: u64,
+    /// What.
+    pub news: SiteNews,
+}
+
 /// From the first partition to another one, or back.
 #[derive(Debug)]
 pub enum SiteNews {
@@ -64,6 +75,8 @@ pub enum SiteNews {
     NotReturned(String),
     /// Give read tokens.
     GiveRead(String, SiteSet),
+    /// What was asked of the sender is about something that has moved: it is asked elsewhere.
+    Elsewhere(Box<SiteNews>),
     /// The receiver's part of the hub's state, which is this site's from where its timeline says so.
     /// None if that is not whole.
     Joined(Option<Box<Tree>>),
@@ -98,6 +111,8 @@ pub struct TicketOutcome {
 pub enum TicketReply {
     /// It is done: the body of the reply.
     Done(Bytes),
+    /// Another site has done it.
+    DoneElsewhere(Bytes),
     /// It is refused.
     Refused(Refusal),
     /// It is refused, and this is why, in words.

@@ -19,7 +19,7 @@ use crate::backlog::BacklogWanted;
 use crate::lacks::Lacks;
 use crate::lease::Lease;
 use crate::second_site::Shared;
-use crate::site_news::{SiteNews, TicketOutcome};
+use crate::site_news::{Said, TicketOutcome};
 use crate::site_policy::{TicketPlan, TokenPolicy};
 use crate::site_requests::SiteRequests;
 use crate::status::{SiteCounts, Unshipped};
@@ -700,8 +700,8 @@ pub(crate) struct AskedBack {
 /// What a partition of a site that has several knows of the others.
 #[derive(Debug, Default)]
 pub(crate) struct Divided {
-    /// What other partitions have said, in which term, and is looked at when this one may prepare something in that.
-    pub(crate) news: VecDeque<(u8, u64, SiteNews)>,
+    /// What other partitions have said, and is looked at when this one may prepare something in that term.
+    pub(crate) news: VecDeque<(u8, Said)>,
     /// Until when the first partition has said that this server may do what is the hub's to do, and whether that is over
     /// for long.
     pub(crate) lease: (u64, bool),
@@ -722,6 +722,8 @@ pub(crate) struct Divided {
     pub(crate) has_second: bool,
     /// At the first partition: tokens that the hub wants back.
     pub(crate) asked_back: BTreeMap<String, AskedBack>,
+    /// While something is applied: the request whose client another partition tells what it came to.
+    pub(crate) tells: Option<u64>,
     /// What became of requests of clients here, of which this partition's timeline says nothing.
     pub(crate) outcomes: VecDeque<TicketOutcome>,
     /// What has come of the hub's state, before this partition's timeline says so.

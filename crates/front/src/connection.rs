@@ -422,12 +422,21 @@ impl Connection {
     /// The oldest write turns out to be a read, which is carried out when its turn comes. A read bars nothing, neither
     /// as the write that it was taken for nor as a request.
     pub fn reads_instead(&mut self, frame: Box<[u8]>) {
-        let write = self.queue.slots.iter_mut().find(|slot| matches!(slot, Slot::Write { .. }));
-        if let Some(slot) = write
+        let write = self.queue.slots.iter().position(|slot| matches!(slot, Slot::Write { .. }));
+        if let Some(at) = write {
+            self.asks_instead(at, frame);
+        }
+    }
+
+    /// In place of a write, so far behind the first slot, this is asked when it is its turn.
+    pub fn asks_instead(&mut self, at: usize, frame: Box<[u8]>) {
+        if let Some(slot) = self.queue.slots.get_mut(at)
             && let Slot::Write { arrived_us, .. } = *slot
         {
             self.queue.bytes += frame.len();
+            self.queue.bars -= usize::from(slot.bars());
             *slot = Slot::Request { frame, arrived_us, may_write: false };
+            self.queue.bars += usize::from(slot.bars());
         }
     }
 

@@ -191,7 +191,7 @@ impl<'a> Asked<'a> {
         let nothing = (0, 0, 0, 0, 0, &[][..]);
         let (kind, (site, hub, reign, lost, session, password)) = match *step {
             SiteStep::Begin { site, hub } => (0, (site, hub, 0, 0, 0, nothing.5)),
-            SiteStep::RootToken { holder } => (1, (holder, 0, 0, 0, 0, nothing.5)),
+            SiteStep::Token { path, holder, .. } => (1, (holder, 0, 0, 0, 0, path.as_bytes())),
             SiteStep::Reign { reign, hub, lost } => (2, (0, hub, reign, lost, 0, nothing.5)),
             SiteStep::Return { site } => (3, (site, 0, 0, 0, 0, nothing.5)),
             SiteStep::Level { level } => (4, (level, 0, 0, 0, 0, nothing.5)),
@@ -285,7 +285,10 @@ fn site_step<'a>(reader: &mut Reader<'a>) -> Result<SiteStep<'a>> {
     let (session, password) = (reader.i64()?, buffer(reader)?);
     Ok(match kind {
         0 => SiteStep::Begin { site, hub },
-        1 => SiteStep::RootToken { holder: site },
+        1 => {
+            let path = core::str::from_utf8(password).map_err(|_| BadMessage)?;
+            SiteStep::Token { path, holder: site, is_home: false }
+        }
         2 => SiteStep::Reign { reign, hub, lost },
         3 => SiteStep::Return { site },
         4 => SiteStep::Level { level: site },

@@ -263,7 +263,7 @@ impl Restore {
 
     fn apply(&mut self, entry: &Entry) -> Result<(), String> {
         if let [only] = &mut self.states[..] {
-            let places = Places { own: 0, partitions: 1, of: &|_| 0 };
+            let places = Places { own: 0, partitions: 1, of: &|_| 0, is_split: &|_| false };
             self.updates +=
                 apply_items(only, &entry.payload, &places, &mut Vec::new()).map_err(|it| it.to_string())?;
             // What follows may be of that level, and then it cannot be read.
@@ -280,8 +280,12 @@ impl Restore {
         for slice in Slices::new(entry.payload.clone()) {
             let (partition, position, payload) = slice.map_err(|error| error.to_string())?;
             let placement = &self.placement;
-            let places =
-                Places { own: partition, partitions: self.partitions, of: &|path| placement.of(path) };
+            let places = Places {
+                own: partition,
+                partitions: self.partitions,
+                of: &|path| placement.of(path),
+                is_split: &|path| placement.is_split(path),
+            };
             let state = self.states.get_mut(usize::from(partition));
             let state = state.filter(|state| position == state.position + 1).ok_or_else(|| {
                 format!(

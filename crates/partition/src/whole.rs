@@ -54,7 +54,8 @@ pub fn whole_entry(
     for payloads in &payloads {
         queues.push(units(payloads)?);
     }
-    let mut whole = Writer { places: Places { own: 0, partitions, of }, out: Vec::new(), others: Vec::new() };
+    let places = Places { own: 0, partitions, of, is_split: &|_| false };
+    let mut whole = Writer { places, out: Vec::new(), others: Vec::new() };
     loop {
         for (partition, queue) in (0..).zip(&mut queues) {
             while let Some(Unit::Item(item, bytes)) =

@@ -182,6 +182,12 @@ impl Placement {
         self.partitions > 1 && self.of(path) != self.of_parent(path)
     }
 
+    /// Whether something below a path was moved by itself.
+    #[must_use]
+    pub fn is_split(&self, path: &str) -> bool {
+        self.exceptions.as_ref().is_some_and(|it| it.below.contains_key(path.as_bytes()))
+    }
+
     /// Whether parts of the tree below a path may live elsewhere than it does.
     pub fn is_spread(&self, path: &str) -> bool {
         self.partitions > 1 && self.moved_below(path) != 0

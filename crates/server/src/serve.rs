@@ -327,6 +327,7 @@ fn core_config(settings: &Settings) -> Config {
         site: settings.site.as_ref().map(|_| SiteConfig {
             policy: PolicySettings { kind: settings.site_policy, ..PolicySettings::default() },
             automatic_promotion: settings.site_automatic_promotion,
+            moves: false,
         }),
         heartbeat_ms: millis(settings.heartbeat).max(1),
         election_heartbeats: (millis(settings.election_timeout) / millis(settings.heartbeat).max(1)).max(2),

@@ -40,6 +40,7 @@
 //! | `join` | the state becomes the hub's |
 //! | `read_tokens` | who reads what is newest without asking |
 //! | `reign` | which site is the hub, and which are given up |
+//! | `moved` | what moves with a subtree to another partition |
 //! | `kept` | how much others have of a site that was given up |
 //! | `ended` | sessions that have ended |
 //! | `late` | znodes that were changed with zxids that clients had seen already |
@@ -56,6 +57,7 @@ mod kept;
 mod late;
 mod level;
 mod marks;
+mod moved;
 mod names;
 mod ops;
 mod outstanding;
@@ -72,6 +74,7 @@ pub use divided::Places;
 pub use kept::KeptZxids;
 pub(crate) use late::Changed;
 pub use level::{Levels, NewerLevel};
+pub(crate) use moved::MovedOfSites;
 pub(crate) use names::NO_SITE;
 pub use names::{SITE_MAX, SiteId, SiteSet, Source, site_of_zxid, source_of_zxid};
 pub(crate) use ops::SiteOp;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_partition::{ProgramStep, Registration};
 use stoa_placement::{FIRST, Placement};
-use stoa_tree::{PROGRAMS, PartResult, Refusal};
+use stoa_tree::{PROGRAMS, PartResult, Refusal, SiteStep};
 use stoa_wire::{CreateMode, ErrorCode, MultiResults, Opcode, Request, put};
 
 /// One step, on one partition.
@@ -77,6 +77,10 @@ pub enum StepKind {
     Programs(ProgramStep),
     /// The table of what lives where changes.
     Place(Vec<(String, Option<u8>)>),
+    /// Who holds what is above the subtree that moves, where there are sites.
+    Mark(Vec<(String, u8)>),
+    /// Something is deleted of which all partitions know who holds it.
+    Unmark(String),
 }
 
 /// An operation, step by step.
@@ -130,6 +134,15 @@ impl Plan {
         }
     }
 
+    /// Who has steps takes part, and who has asked: what has come by way of a site may be an operation over one partition
+    /// alone (`replica/site_moves.rs`), of which the partition of its client has to tell.
+    pub(crate) fn takes_part(&mut self, own: u8, asker: Option<u8>) {
+        self.writers = self.steps.iter().map(|step| step.partition).chain(asker).collect();
+        self.partitions = self.writers.iter().copied().chain([own]).collect();
+        self.partitions.sort_unstable();
+        self.partitions.dedup();
+    }
+
     pub(crate) fn everywhere(&mut self) {
         self.partitions = (0..self.placement.partitions()).collect();
         self.writers = self.steps.iter().map(|step| step.partition).collect();
@@ -144,9 +157,10 @@ impl Plan {
     /// planned and prepared at once. Who speaks for sessions and where their ephemerals are, where subtrees are, and
     /// which programs there are and who has acknowledged them is looked up in what is applied.
     pub(crate) fn holds(&self) -> bool {
-        let moves_session =
-            |step: &Step| matches!(step.kind, StepKind::Visit(_) | StepKind::RemoteSession { .. });
-        !self.is_of_znodes || self.steps.iter().any(moves_session)
+        let is_looked_up = |step: &Step| {
+            matches!(step.kind, StepKind::Visit(_) | StepKind::RemoteSession { .. } | StepKind::Unmark(_))
+        };
+        !self.is_of_znodes || self.steps.iter().any(is_looked_up)
     }
 
     /// Where the operation begins that a step belongs to, if it is one of a multi.
@@ -158,9 +172,17 @@ impl Plan {
         self.steps.push(Step { partition, op, kind, answers });
     }
 
-    /// Every partition notes it.
-    pub(crate) fn site_step(&mut self) {
-        for partition in 0..self.placement.partitions() {
+    /// The partition notes it that decides whether it may be; then all others, if it is for these too.
+    pub(crate) fn site_step(&mut self, step: &SiteStep<'_>) {
+        let (decides, is_for_all) = match step {
+            // What was split when it was asked for need not be any more.
+            SiteStep::Token { path, .. } => {
+                (self.placement.of(path), *path == "/" || self.placement.is_split(path))
+            }
+            _ => (FIRST, true),
+        };
+        let others = (0..self.placement.partitions()).filter(|partition| is_for_all && *partition != decides);
+        for partition in core::iter::once(decides).chain(others) {
             self.step(partition, 0, StepKind::Site, false);
         }
         self.everywhere();
@@ -242,10 +264,18 @@ impl Plan {
             // Whatever else a client may send is for one partition.
             _ => {}
         }
+        if let Request::Delete { path, .. } | Request::DeleteContainer { path } = *request
+            && self.home != 0
+            && placement.is_split(path)
+        {
+            for partition in 0..placement.partitions() {
+                self.step(partition, op, StepKind::Unmark(path.to_string()), false);
+            }
+        }
     }
 
     /// A subtree leaves its partition for another one, and every partition notes where it lives from now on.
-    pub(crate) fn moving(mut self, path: &str, to: u8) -> Option<Self> {
+    pub(crate) fn moving(mut self, path: &str, to: u8, is_of_sites: bool) -> Option<Self> {
         let from = self.placement.of(path);
         self.step(from, 0, StepKind::Give(path.to_string()), false);
         if to != FIRST {
@@ -255,6 +285,9 @@ impl Plan {
         self.step(to, 0, StepKind::Take { path: path.to_string(), content }, false);
         for partition in 0..self.placement.partitions() {
             self.step(partition, 0, StepKind::Place(self.placement.changes(path, to)), false);
+            if is_of_sites {
+                self.step(partition, 0, StepKind::Mark(Vec::new()), false);
+            }
         }
         self.everywhere();
         self.is_quiet = true;
@@ -269,11 +302,12 @@ impl Plan {
             at.clone_from(path);
             return self.placement.of(path) == *partition;
         }
-        if let PartResult::Given { content: given, sessions: owners } = result {
+        if let PartResult::Given { content: given, sessions: owners, marks: above } = result {
             for step in &mut self.steps {
                 match &mut step.kind {
                     StepKind::Visits { sessions, .. } => sessions.clone_from(owners),
                     StepKind::Take { content, .. } => *content = given.clone().into(),
+                    StepKind::Mark(marks) => marks.clone_from(above),
                     _ => {}
                 }
             }

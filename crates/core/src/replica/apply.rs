@@ -70,7 +70,9 @@ impl Replica {
         let Item { origin, pause_us, outcome } = *item;
         let mut lost = Vec::new();
         let own = origin.and_then(|origin| self.timeline.outcome(origin, |id| lost.push(id)));
-        let own = own.or_else(|| self.forwarded_by(item));
+        let told_by = self.is_told_by(item);
+        let own = own.or_else(|| if told_by.is_none() { self.forwarded_by(item) } else { None });
+        self.sites.divided.tells = self.number_to_tell(told_by, item);
         let (own, asked) = own.map_or((None, Bytes::new()), |(id, asked)| (Some(id), asked));
         for id in lost {
             self.close(id, CloseReason::LeaderChanged);
@@ -272,6 +274,7 @@ impl Replica {
         self.count_update(update);
         let writer = self.writer_of(own);
         let is_audited = self.clients.connections.is_audited();
+        let tells = self.sites.divided.tells.take();
         let (tree, watches, _) = self.applied.partition.parts_mut();
         let mut body = core::mem::take(&mut self.clients.body);
         body.clear();
@@ -280,7 +283,8 @@ impl Replica {
             connections: &mut self.clients.connections,
             stats: &mut self.stats,
             body: &mut body,
-            opcode: writer.as_ref().map(|writer| writer.opcode),
+            // Of anything but a multi its result is what is told.
+            opcode: writer.as_ref().map(|writer| writer.opcode).or(tells.map(|_| Opcode::SetData)),
             opened: None,
             end: SessionEnd { session: None, deleted: is_audited.then(Vec::new) },
             warnings: &mut self.warnings,
@@ -304,6 +308,9 @@ impl Replica {
         self.texts_changed(changed);
         if let Some(opened) = opened {
             self.session_opened(&opened, own);
+        }
+        if let Some(number) = tells {
+            self.tell_moved_asker(number, &body);
         }
         if let Some(writer) = &writer {
             let err = self.end_body(writer.opcode, telling, &mut body);
@@ -487,8 +494,8 @@ fn carry_out(
     (placement, own): (&Placement, u8),
     effects: &mut Effects<'_>,
 ) {
-    let of = |path: &str| placement.of(path);
-    let places = Places { own, partitions: placement.partitions(), of: &of };
+    let (of, is_split) = (|path: &str| placement.of(path), |path: &str| placement.is_split(path));
+    let places = Places { own, partitions: placement.partitions(), of: &of, is_split: &is_split };
     let applied = match is_imported {
         true if placement.is_divided() => tree.import_share(update, &places, effects),
         true => tree.import(update, effects),

@@ -242,13 +242,14 @@ impl Replica {
         for line in bad {
             self.warn(format!("{HINTS_PATH}: {line}"));
         }
-        if self.is_of_sites() {
+        let stays = self.is_of_sites() && !self.config.moves_at_site();
+        if stays {
             if hints != Hints::default() {
                 self.warn(format!("{HINTS_PATH} counts for nothing: {}", MoveRefusal::Sites));
             }
             hints = Hints::default();
         }
-        hints.is_off |= !self.config.balance || self.is_of_sites();
+        hints.is_off |= !self.config.balance || stays;
         self.leader.controller.hints = Some(hints);
         self.leader.controller.balancer.forget_refusals();
     }

@@ -32,7 +32,7 @@ impl Replica {
                 self.watches_come(from, taken, watches);
             }
             ShardMessage::Load(report) => self.load_told(from, *report),
-            ShardMessage::Site(term, news) => self.site_news(from, term, *news),
+            ShardMessage::Site(said) => self.site_news(from, *said),
             // These are for the fronts.
             ShardMessage::Front(FrontMessage::Client(..) | FrontMessage::WatermarkWanted { .. })
             | ShardMessage::Forwarded(..)

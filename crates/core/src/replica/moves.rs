@@ -24,7 +24,7 @@ use stoa_front::{Connection, ConnectionId, LeftWatch, Slot, ToClient, frame};
 use stoa_partition::{Asked, Item, Items, Outcome, Part};
 use stoa_placement::{MoveRefusal, Placement};
 use stoa_timeline::EntryId;
-use stoa_tree::{MovedWatch, Moving, Refusal, WatchMode, WatcherId};
+use stoa_tree::{MovedWatch, Moving, Refusal, SiteStep, WatchMode, WatcherId};
 use stoa_wire::{ErrorCode, Opcode, RequestHeader};
 
 /// So many moves may wait for their turn.
@@ -81,11 +81,19 @@ impl Replica {
     /// The leader has not taken a write because of where it was sent.
     pub(crate) fn write_comes_back(&mut self, id: ConnectionId, asked: &[u8]) {
         let queue = self.clients.connections.get(id).map(Connection::slots);
-        let is_write = |slot: &Slot| matches!(slot, Slot::Write { .. });
-        let Some(at) = queue.and_then(|queue| queue.iter().position(is_write)) else { return };
-        let Some(Slot::Write { xid, .. }) = self.clients.connections.remove_slot(id, at) else { return };
+        // What it has asked before and another site carries out has its outcome later.
+        let before = self.sites.requests.forwarded.values().filter(|it| it.connection == id).count();
+        let writes = queue.into_iter().flatten().enumerate();
+        let mut writes = writes.filter(|(_, slot)| matches!(slot, Slot::Write { .. }));
+        let Some((at, Slot::Write { xid, .. })) = writes.nth(before) else { return };
         if let Ok(Asked::Write { opcode, body, .. }) = Asked::decode(asked) {
-            self.send_back(id, frame(RequestHeader { xid, opcode: opcode as i32 }, body));
+            let frame = frame(RequestHeader { xid: *xid, opcode: opcode as i32 }, body);
+            if before == 0 {
+                self.clients.connections.remove_slot(id, at);
+                self.send_back(id, frame);
+            } else if let Some(connection) = self.clients.connections.get_mut(id) {
+                connection.asks_instead(at, frame);
+            }
         }
         self.drain(id);
     }
@@ -104,10 +112,11 @@ impl Replica {
     /// # Errors
     /// When that can be told at once.
     pub fn ask_move(&mut self, path: &str, to: u8) -> Result<(), MoveRefusal> {
-        if !self.has_sessions() || !self.timeline.leads() || self.leader.moves.waiting >= WAITING_MAX {
+        let may_ask = self.has_sessions() && self.timeline.leads() && self.has_joined();
+        if !may_ask || self.leader.moves.waiting >= WAITING_MAX {
             return Err(MoveRefusal::NotNow);
         }
-        if self.is_of_sites() {
+        if self.is_of_sites() && !self.config.moves_at_site() {
             return Err(MoveRefusal::Sites);
         }
         self.applied.placement.check_move(path, to)?;
@@ -156,7 +165,13 @@ impl Replica {
     /// Something that the server itself wanted is refused.
     pub(crate) fn server_is_refused(&mut self, pending: Option<Pending>, refusal: Refusal) {
         let Some(Pending { asked, .. }) = pending else { return };
-        let Ok(Asked::Move { path, to }) = Asked::decode(&asked) else { return };
+        let (path, to) = match (Asked::decode(&asked), refusal) {
+            (Ok(Asked::Move { path, to }), _) => (path, to),
+            (Ok(Asked::SiteStep(SiteStep::Token { path, holder, .. })), Refusal::Error(code)) => {
+                return self.token_is_refused(path, holder, code);
+            }
+            _ => return,
+        };
         let refusal = match refusal {
             Refusal::Error(ErrorCode::NoNode | ErrorCode::NodeExists) => MoveRefusal::NoNode,
             Refusal::Error(ErrorCode::MarshallingError) => MoveRefusal::TooLarge,

@@ -20,6 +20,7 @@ fn of_move(kind: &StepKind) -> Option<PartOp<'_>> {
         StepKind::Visits { partition, sessions } => Some(PartOp::Visits { partition: *partition, sessions }),
         StepKind::Take { path, content } => Some(PartOp::Take { path, content }),
         StepKind::Place(changes) => Some(PartOp::Place { changes }),
+        StepKind::Mark(marks) => Some(PartOp::Mark { marks }),
         _ => None,
     }
 }
@@ -50,7 +51,10 @@ impl Replica {
             return;
         }
         let has_proposed = self.applied.partition.tree().has_proposed();
-        let next = self.leader.coordination.waiting.pop_front_if(|next| !(next.is_quiet && has_proposed));
+        // What has come from other sites is proposed, too.
+        let is_applied = self.timeline.next_entry().position == self.timeline.applied_at().0 + 1;
+        let is_quiet = !has_proposed && (is_applied || !self.is_of_sites());
+        let next = self.leader.coordination.waiting.pop_front_if(|next| !next.is_quiet || is_quiet);
         let Some(Waiting { coordinator, op, asked, .. }) = next else { return };
         let lacked = asked.map(|asked| self.lacked_for(&asked)).unwrap_or_default();
         let place = self.timeline.next_entry();
@@ -114,6 +118,7 @@ impl Replica {
             StepKind::Disown { path, .. } => (PartOp::Disown { path }, Caller::SERVER),
             StepKind::DeleteAt { path, version } => (PartOp::DeleteAt { path, version: *version }, caller),
             StepKind::ReapAt(path) => (PartOp::ReapAt { path }, caller),
+            StepKind::Unmark(path) => (PartOp::Unmark { path }, caller),
             StepKind::Visit(partition) => (PartOp::Visit { partition: *partition }, caller),
             StepKind::RemoteSession { home } => (PartOp::RemoteSession { home: *home }, caller),
             StepKind::Close => {
@@ -129,6 +134,7 @@ impl Replica {
             | StepKind::Take { .. }
             | StepKind::Programs(_)
             | StepKind::Site
+            | StepKind::Mark(_)
             | StepKind::Place(_) => return,
         };
         let result = tree.part_op(part, kind, &caller);
@@ -137,8 +143,15 @@ impl Replica {
 
     /// Prepares this partition's part of a change of the site as a whole.
     fn prepare_site_step(&mut self, (from, op): (u8, u64), stamp: Stamp, step: SiteStep<'_>) {
-        let Some(stand) = self.leader.coordination.participation.as_mut() else { return };
         let session = if let SiteStep::Home { session, .. } = step { session } else { 0 };
+        let step = match step {
+            SiteStep::Token { path, holder, .. } => {
+                let is_home = self.applied.placement.of(path) == self.config.partition;
+                SiteStep::Token { path, holder, is_home }
+            }
+            step => step,
+        };
+        let Some(stand) = self.leader.coordination.participation.as_mut() else { return };
         let tree = self.applied.partition.tree_mut();
         let (part, _) = stand.part.get_or_insert_with(|| (tree.part_begin(stamp, session), stamp.zxid));
         let result = tree.part_op(part, PartOp::Site(step), &Caller { session, identities: &[] });

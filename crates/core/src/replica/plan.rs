@@ -21,9 +21,9 @@ impl Replica {
         let mut plan = Plan::new(self.applied.placement.clone(), Opcode::Multi);
         let (session, opcode, body) = match asked {
             Asked::CreateSession { .. } => return None,
-            Asked::Move { path, to } => return plan.moving(path, *to),
-            Asked::SiteStep(_) => {
-                plan.site_step();
+            Asked::Move { path, to } => return plan.moving(path, *to, self.is_of_sites()),
+            Asked::SiteStep(step) => {
+                plan.site_step(step);
                 return Some(plan);
             }
             Asked::SiteItems { items, others } => return self.plan_site_items(plan, items, others),
@@ -71,11 +71,9 @@ impl Replica {
             };
             plan.steps.retain(|step| !is_needless(step));
         }
-        plan.partitions = plan.steps.iter().map(|step| step.partition).chain([own]).collect();
-        plan.partitions.sort_unstable();
-        plan.partitions.dedup();
-        plan.writers = plan.steps.iter().map(|step| step.partition).collect();
-        (plan.partitions.len() > 1).then_some(plan)
+        plan.takes_part(own, self.asker_of(origin));
+        let is_one = plan.partitions.len() > 1 || origin.is_some_and(|origin| origin.site != 0);
+        is_one.then_some(plan)
     }
 }
 
@@ -121,7 +119,8 @@ impl Replica {
                     || (is_ephemeral && is_stranger)
             }
             Request::Delete { path, .. } | Request::DeleteContainer { path } => {
-                self.applied.placement.is_cut(path)
+                let placement = &self.applied.placement;
+                placement.is_cut(path) || placement.is_split(path) && self.is_of_sites()
             }
             _ => false,
         }

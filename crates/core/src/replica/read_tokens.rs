@@ -35,7 +35,7 @@ impl Replica {
         }
     }
 
-    fn give_read_tokens(&mut self, path: &str, readers: SiteSet) {
+    pub(super) fn give_read_tokens(&mut self, path: &str, readers: SiteSet) {
         let tree = self.applied.partition.tree();
         let Some(own) = tree.own_site() else { return };
         let have: BTreeSet<SiteId> = tree.readers(path).chain([own]).collect();

@@ -12,7 +12,7 @@ use stoa_wire::{ErrorCode, MultiResults, Opcode, Reader, Request, RequestHeader,
 
 /// Whether a read is of one znode, so that one site knows what is newest. What else is asked nobody may refuse because
 /// another site is away: who sets its watches again does not ask twice.
-fn is_of_one_znode(opcode: Opcode) -> bool {
+pub(super) fn is_of_one_znode(opcode: Opcode) -> bool {
     matches!(
         opcode,
         Opcode::GetData | Opcode::Exists | Opcode::GetAcl | Opcode::GetChildren | Opcode::GetChildren2
@@ -478,8 +478,7 @@ impl Replica {
     /// A request whose turn has come. A read that no write had to wait for is answered as one, whatever would be done
     /// with it if it came now: writes behind it are under way already, and it must not be asked behind them.
     pub(crate) fn queued(&mut self, id: ConnectionId, frame: &[u8], arrived_us: u64, may_write: bool) {
-        if self.is_misplaced(id) {
-            self.send_back(id, frame.into());
+        if self.is_misplaced(id) && !self.is_asked_here(id, frame) {
             return;
         }
         let mut reader = Reader::new(frame);

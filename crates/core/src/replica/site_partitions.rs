@@ -16,7 +16,7 @@ use crate::replica::site_policy::{Needs, only_waits, request_of};
 use crate::replica::sites::SITES_PATH;
 use crate::second_site::Shared;
 use crate::shard_message::ShardMessage;
-use crate::site_news::{SiteNews, TicketOutcome, TicketReply, Tried, Try, UnderWay};
+use crate::site_news::{Said, SiteNews, TicketOutcome, TicketReply, Tried, Try, UnderWay};
 use crate::site_policy::TicketPlan;
 use crate::site_requests::Forwarded;
 use alloc::boxed::Box;
@@ -37,7 +37,7 @@ use stoa_tree::{
     CarriedOut, Contact, LackedTokens, Places, SiteId, SiteSet, SiteStep, Ticket, TokenRefusal, Update,
     Waiting, source_of_zxid,
 };
-use stoa_wire::{Request, Timestamp};
+use stoa_wire::{ErrorCode, Request, Timestamp};
 
 /// So many uses wait to be looked at; more say nothing new.
 const USED_MAX: usize = 1024;
@@ -48,8 +48,10 @@ const SLICES_MAX: usize = 1 << 16;
 enum Where {
     /// On one partition.
     At(u8),
-    /// On several.
+    /// As an operation over several, or one that tells another one what it comes to.
     Several,
+    /// On none of them any more.
+    Nowhere,
 }
 
 impl Replica {
@@ -69,7 +71,7 @@ impl Replica {
             }
             SiteStep::Return { site } => partition.propose_return(site, now),
             SiteStep::Level { level } => partition.propose_level(level, now),
-            SiteStep::RootToken { holder } => partition.propose_token("/", holder, now),
+            SiteStep::Token { path, holder, .. } => partition.propose_token(path, holder, now),
             SiteStep::Home { .. } => Err(TokenRefusal::NoSite),
         }
     }
@@ -95,24 +97,6 @@ impl Replica {
     fn queue_operation(&mut self, origin: Option<Origin>, asked: Bytes) {
         self.leader.coordination.operations.push(Pending { origin, asked });
         self.take_operations();
-    }
-
-    /// The root lives everywhere, since everything is below it.
-    pub(super) fn give_root_token(&mut self, holder: SiteId) -> Result<(), TokenRefusal> {
-        let tree = self.applied.partition.tree();
-        let is_here = tree.may_write("/") && tree.own_site().is_some();
-        let going =
-            self.leader.coordination.operations.iter().find_map(|it| match Asked::decode(&it.asked) {
-                Ok(Asked::SiteStep(SiteStep::RootToken { holder })) => Some(holder),
-                _ => None,
-            });
-        match going {
-            Some(to) if to == holder => return Ok(()),
-            None if is_here => {}
-            _ => return Err(TokenRefusal::NotHeld),
-        }
-        self.operate(None, &SiteStep::RootToken { holder });
-        Ok(())
     }
 
     /// An item that each partition notes.
@@ -202,8 +186,8 @@ impl Replica {
         let tree = self.applied.partition.tree();
         let Some(own) = tree.own_site() else { return Vec::new() };
         let (placement, partitions) = (&self.applied.placement, self.applied.placement.partitions());
-        let of = |path: &str| placement.of(path);
-        let places = Places { own: FIRST, partitions, of: &of };
+        let (of, is_split) = (|path: &str| placement.of(path), |path: &str| placement.is_split(path));
+        let places = Places { own: FIRST, partitions, of: &of, is_split: &is_split };
         // What may have been told stands before all else.
         let mut told = Vec::new();
         put_told(&mut told, partitions, self.told_by_then());
@@ -293,8 +277,10 @@ impl Replica {
         let placement = &self.applied.placement;
         let whole = whole_entry(&entry.payload, placement.partitions(), &|path| placement.of(path));
         let whole = whole.expect("an entry that a leader made can be read");
+        let seen = self.seen_with(entry);
         for item in Items::new(&whole.of_others) {
             let item = item.expect("it was written just now");
+            self.tell_whom_it_was_asked(&item, &seen);
             self.note_site_item(&item, None);
             if let Outcome::Update(update) = item.outcome {
                 let streams = self.applied.partition.tree_mut().streams_mut();
@@ -486,6 +472,10 @@ impl Replica {
                     self.hold_part_if_needed(connection, i64::MAX);
                     self.answer_own(Some(connection), 0, &body);
                 }
+                TicketReply::DoneElsewhere(body) => {
+                    self.answer_when_whole(Some(connection), parts);
+                    self.answer_own(Some(connection), 0, &body);
+                }
                 TicketReply::Refused(refusal) => self.refused(refusal, Some(connection)),
                 TicketReply::Failed(code, text) => self.failed(code, &text, Some(connection)),
                 TicketReply::Untaken => self.read_untaken(connection, &asked),
@@ -660,6 +650,10 @@ impl Replica {
                 let it = Try { origin, asked: bytes.clone(), may_carry_out, seen };
                 self.tell_news(partition, SiteNews::Try(Box::new(it)));
             }
+            // A program would tell its client on the partition where what it is about lives by now.
+            Where::Nowhere => {
+                self.applied.partition.propose_refusal(origin, ErrorCode::OperationTimeout.into());
+            }
             Where::Several if may_carry_out => self.queue_operation(Some(origin), bytes.clone()),
             Where::Several => self.has_tried(origin, None, Tried::NotNow),
         }
@@ -668,13 +662,17 @@ impl Replica {
     fn where_is(&self, origin: Origin, asked: &Asked<'_>) -> Where {
         let Some(request) = request_of(asked) else { return Where::At(FIRST) };
         let Asked::Write { session, .. } = asked else { return Where::At(FIRST) };
-        if only_waits(asked) || self.applied.partition.is_taken(*session, &request) {
-            return Where::At(self.applied.placement.of(path_of(&request)));
+        let is_taken = self.applied.partition.is_taken(*session, &request);
+        if only_waits(asked) || is_taken {
+            let at = self.applied.placement.of(path_of(&request));
+            return if is_taken && self.has_moved_since(origin, at) { Where::Nowhere } else { Where::At(at) };
         }
         let Some(plan) = self.plan(Some(origin), asked) else { return Where::At(FIRST) };
         let mut partitions = plan.steps.iter().map(|step| step.partition);
         match partitions.next() {
-            Some(first) if partitions.all(|next| next == first) => Where::At(first),
+            Some(first) if partitions.all(|next| next == first) && !self.has_moved_since(origin, first) => {
+                Where::At(first)
+            }
             Some(_) => Where::Several,
             None => Where::At(FIRST),
         }
@@ -691,7 +689,7 @@ impl Replica {
     fn would_overtake(&self, ticket: Ticket, at: &Where) -> bool {
         let partition = match at {
             Where::At(partition) => Some(*partition),
-            Where::Several => None,
+            Where::Several | Where::Nowhere => None,
         };
         let before = self.applied.partition.tree().streams().around(ticket).0.map(|before| before.ticket);
         before.is_some_and(|before| self.sites.broker.is_carried_out_elsewhere(before, partition))
@@ -746,7 +744,8 @@ impl Replica {
     // ---- between partitions ----
 
     pub(super) fn tell_news(&mut self, to: u8, news: SiteNews) {
-        self.say(to, ShardMessage::Site(self.timeline.term(), Box::new(news)));
+        let (term, placed) = (self.timeline.term(), self.applied.placement.version());
+        self.say(to, ShardMessage::Site(Box::new(Said { term, placed, news })));
     }
 
     /// At the first partition, which leads: the others learn which of their requests are on their way.
@@ -777,7 +776,8 @@ impl Replica {
     }
 
     /// The first partition says something of sites, or another one to it.
-    pub(super) fn site_news(&mut self, from: u8, term: u64, news: SiteNews) {
+    pub(super) fn site_news(&mut self, from: u8, said: Said) {
+        let Said { term, placed, news } = said;
         match news {
             SiteNews::UnderWay(requests) => {
                 self.sites.requests.forget_under_way();
@@ -801,7 +801,7 @@ impl Replica {
                 self.apply_committed();
             }
             news => {
-                self.sites.divided.news.push_back((from, term, news));
+                self.sites.divided.news.push_back((from, Said { term, placed, news }));
                 self.tend_sites();
             }
         }
@@ -814,7 +814,7 @@ impl Replica {
         }
         while self.prepares()
             && !self.is_busy()
-            && let Some((from, term, news)) = self.sites.divided.news.pop_front()
+            && let Some((from, Said { term, placed, news })) = self.sites.divided.news.pop_front()
         {
             // Who leads anew begins anew: what was proposed before may be lost.
             if term < self.timeline.term() {
@@ -822,15 +822,21 @@ impl Replica {
             }
             let own = self.config.partition;
             let has_seen = |seen: &Timestamp| self.applied.stamp.at(own) >= seen.at(own);
+            // What has moved is known here before anything is asked of it.
             let may_be = term == self.timeline.term()
+                && placed <= self.applied.placement.version()
                 && match &news {
                     SiteNews::Try(it) => has_seen(&it.seen),
                     SiteNews::Return(_, seen) => has_seen(seen),
                     _ => true,
                 };
             if !may_be {
-                self.sites.divided.news.push_front((from, term, news));
+                self.sites.divided.news.push_front((from, Said { term, placed, news }));
                 return;
+            }
+            if self.is_about_what_moved(placed, &news) {
+                self.tell_news(from, SiteNews::Elsewhere(Box::new(news)));
+                continue;
             }
             match news {
                 SiteNews::Try(it) => self.take_try(*it),
@@ -848,6 +854,7 @@ impl Replica {
                 SiteNews::Return(path, _) => self.return_here(path),
                 SiteNews::NotReturned(path) => self.is_not_returned(&path),
                 SiteNews::GiveRead(path, to) => self.give_read_here(&path, to),
+                SiteNews::Elsewhere(news) => self.is_asked_elsewhere(*news),
                 SiteNews::UnderWay(_)
                 | SiteNews::Lease { .. }
                 | SiteNews::Durability { .. }
@@ -875,7 +882,7 @@ impl Replica {
         self.tell_news(at, SiteNews::Give(path.into(), to));
     }
 
-    fn was_given(&mut self, path: &str, to: SiteId, given: Result<(), TokenRefusal>) {
+    pub(super) fn was_given(&mut self, path: &str, to: SiteId, given: Result<(), TokenRefusal>) {
         match given {
             Ok(()) => self.sites.policy.gave(path, to, self.now.mono_us),
             // What waits for that needs it at another site.
@@ -959,7 +966,7 @@ impl Replica {
 }
 
 /// The znode that a request which concerns one of them is about.
-fn path_of<'a>(request: &Request<'a>) -> &'a str {
+pub(super) fn path_of<'a>(request: &Request<'a>) -> &'a str {
     match *request {
         Request::Create(create)
         | Request::Create2(create)

@@ -73,10 +73,12 @@ impl Replica {
     /// are to be, and becomes a znode that only super users can change.
     ///
     /// # Errors
-    /// When there is no such site, this server does not lead, or subtrees were moved between its partitions.
+    /// When there is no such site, this server does not lead, or subtrees were moved between its partitions, and do not
+    /// move at a site.
     pub fn begin_sites(&mut self, hub: SiteId, list: &str, now: Now) -> Result<(), TokenRefusal> {
         self.at(now);
-        if !self.prepares() || self.applied.placement.exceptions().next().is_some() {
+        let has_moved = self.applied.placement.exceptions().next().is_some();
+        if !self.prepares() || has_moved && !self.config.moves_at_site() {
             return Err(TokenRefusal::NoSite);
         }
         // Before there are sites: what is of that time is no site's.
@@ -233,8 +235,8 @@ impl Replica {
             return self.note_joining_here(item);
         }
         let placement = &self.applied.placement;
-        let of = |path: &str| placement.of(path);
-        let places = Places { own: FIRST, partitions: placement.partitions(), of: &of };
+        let (of, is_split) = (|path: &str| placement.of(path), |path: &str| placement.is_split(path));
+        let places = Places { own: FIRST, partitions: placement.partitions(), of: &of, is_split: &is_split };
         let shares = note_joining(self.applied.partition.tree_mut(), item, &places);
         if let Outcome::Site(SiteItem::Joined { .. }) = item.outcome
             && shares.is_none()
@@ -925,8 +927,9 @@ impl Replica {
         if self.is_between_reigns() {
             return Err(TokenRefusal::NotHeld);
         }
-        let given = if path == "/" && self.applied.placement.is_divided() {
-            self.give_root_token(to)
+        let placement = &self.applied.placement;
+        let given = if placement.is_divided() && (path == "/" || placement.is_split(path)) {
+            self.give_known_token(path, to)
         } else {
             self.applied.partition.propose_token(path, to, self.now)
         };

@@ -1,7 +1,6 @@
 //! Sites that are divided over partitions, whatever the other stories are told of.
 
 use super::*;
-use stoa_core::MoveRefusal;
 
 /// A znode that lives on this partition of a site.
 pub(super) fn name_on(world: &World, site: SiteId, partition: u8) -> String {
@@ -199,20 +198,188 @@ fn a_client_that_comes_back_is_told_of_what_came_to_a_partition_late() {
     world.check_equal();
 }
 
+/// Something moves to a partition of a site, and is there.
+fn moves(world: &mut World, site: SiteId, path: &str, to: u8) {
+    world.site(site).server.ask_move(path, to).unwrap();
+    world.poll(site);
+    world.settle();
+    assert_eq!(world.site_at(site).placement().of(path), to, "{path} at site {site}");
+}
+
 #[test]
-fn nothing_moves_between_the_partitions_of_a_site() {
+fn what_the_operator_says_of_subtrees_counts_at_a_site() {
     let mut world = World::divided(&[2, 1]);
     let path = name_on(&world, HUB, 0);
     let client = world.open(HUB);
     world.ask(client, &create(1, &path, CreateMode::Persistent));
-    assert_eq!(world.site(HUB).server.ask_move(&path, 1), Err(MoveRefusal::Sites));
     world.ask(client, &create(2, "/zookeeper/partitions", CreateMode::Persistent));
     world.ask(client, &set(3, "/zookeeper/partitions", format!("pin {path} 1").as_bytes()));
     (0..20).for_each(|_| world.pass(500));
     let server = &mut world.site(HUB).server;
-    assert_eq!(server.placement().of(&path), 0);
-    let mut warnings = std::iter::from_fn(|| server.next_warning());
-    assert!(warnings.any(|warning| warning.contains("counts for nothing")));
+    assert_eq!(server.placement().of(&path), 1);
+    assert!(server.next_warning().is_none());
+    world.check_equal();
+}
+
+/// Who holds a znode holds what is below it without a mark, wherever that lives; and what it is created below later.
+#[test]
+fn what_was_moved_is_held_with_what_is_above_it() {
+    let mut world = World::divided(&[1, 2]);
+    let top = name_on(&world, 2, 1);
+    let (below, later) = (format!("{top}/below"), format!("{top}/below/later"));
+    let client = world.open(2);
+    for path in [&top, &below] {
+        world.ask(client, &create(1, path, CreateMode::Persistent));
+    }
+    moves(&mut world, 2, &below, 0);
+    // The token of the top comes; what is below is held with it, on both partitions.
+    (2..5).for_each(|xid| _ = world.ask(client, &set(xid, &top, b"here")));
+    for path in [&top, &below, &later] {
+        assert_eq!((world.tree(2).holder(path), world.tree(HUB).holder(path)), (Some(2), Some(2)), "{path}");
+    }
+    assert!(world.ask_here(client, &create(5, &later, CreateMode::Persistent)).is_some_and(|it| it.err == 0));
+    world.settle();
+    // The hub has it back, and creates what is below anew, with no mark.
+    let at_hub = world.open(HUB);
+    for path in [&later, &below, &top] {
+        assert_eq!(world.ask(at_hub, &delete(1, path)).err, 0);
+    }
+    for path in [&top, &below] {
+        assert_eq!(world.ask(at_hub, &create(2, path, CreateMode::Persistent)).err, 0);
+    }
+    for path in [&top, &below, &later] {
+        assert_eq!(
+            (world.tree(2).holder(path), world.tree(HUB).holder(path)),
+            (Some(HUB), Some(HUB)),
+            "{path}"
+        );
+    }
+    world.restart(2);
+    world.settle();
+    world.check_equal();
+}
+
+/// The parent's partition knows whose the ephemeral is, and so does each one to which the one or the other moves.
+#[test]
+fn an_ephemeral_that_was_moved_ends_with_its_session() {
+    for ends_at in [HUB, 2] {
+        let mut world = World::divided(&[3, 3]);
+        let top = format!("{}-top", name_on(&world, 2, 1));
+        let (own, below) = (name_on(&world, 2, 1), format!("{top}/below"));
+        let (keeper, client) = (world.open(2), world.open(ends_at));
+        world.ask(keeper, &create(1, &top, CreateMode::Persistent));
+        for path in [&own, &below] {
+            world.ask(client, &create(1, path, CreateMode::Ephemeral));
+        }
+        for site in [HUB, 2] {
+            for to in [2, 0, 1, 2] {
+                for path in [&own, &below, &top] {
+                    let _ = world.site(site).server.ask_move(path, to);
+                    world.poll(site);
+                    world.settle();
+                }
+            }
+            let to = (world.site_at(site).placement().of(&top) + 1) % 3;
+            moves(&mut world, site, &below, to);
+            moves(&mut world, site, &top, (to + 1) % 3);
+        }
+        world.check_equal();
+        world.send(client, &request(9, Opcode::CloseSession, |_| {}));
+        world.settle();
+        for site in [HUB, 2] {
+            assert!(world.tree(site).get(&own).is_none() && world.tree(site).get(&below).is_none());
+        }
+        world.check_equal();
+        // Whoever reads all that again comes to the same.
+        [HUB, 2].into_iter().for_each(|site| world.restart(site));
+        world.settle();
+        world.check_equal();
+    }
+}
+
+/// What a client has asked goes to another site, and where it was asked of lives elsewhere when that has done it.
+#[test]
+fn who_has_asked_for_what_moves_meanwhile_is_told_what_became_of_it() {
+    for back in [false, true] {
+        let mut world = World::divided(&[1, 3]);
+        let path = name_on(&world, 2, 1);
+        let client = world.open(2);
+        world.ask(client, &create(1, &path, CreateMode::Persistent));
+        world.send(client, &[set(2, &path, b"one"), get(3, &path), set(4, "/none", b"two")].concat());
+        while world.store(2) {}
+        world.site(2).server.ask_move(&path, 2).unwrap();
+        world.poll(2);
+        while world.store(2) {}
+        assert_eq!(world.site_at(2).placement().of(&path), 2, "it moves while the request is on its way");
+        world.send(client, &set(5, &path, b"three"));
+        if back {
+            world.site(2).server.ask_move(&path, 1).unwrap();
+            world.poll(2);
+        }
+        world.settle();
+        let told = world.take(client);
+        assert_eq!(told.iter().map(|frame| frame.xid).collect::<Vec<_>>(), [2, 3, 4, 5]);
+        assert_eq!((told[0].stat().version, told[3].stat().version), (1, 2));
+        assert_eq!(data(&told[1]), b"one");
+        world.check_equal();
+    }
+}
+
+/// What has come to one partition is not taken for news by the one to which it moves.
+#[test]
+fn what_comes_once_more_is_no_news_where_it_was_moved_to() {
+    let mut world = World::divided(&[1, 2, 1]);
+    let path = name_on(&world, 2, 1);
+    let client = world.open(3);
+    for xid in 1..5 {
+        let asked = if xid == 1 { create(xid, &path, CreateMode::Persistent) } else { set(xid, &path, b"x") };
+        world.ask(client, &asked);
+    }
+    assert_eq!(world.tree(HUB).holder(&path), Some(3));
+    for xid in 5..9 {
+        world.ask(client, &set(xid, &path, b"there"));
+    }
+    moves(&mut world, 2, &path, 0);
+    // It is the hub, and hears from the third site what it has heard by way of the first one.
+    world.claim(2, &[HUB]);
+    world.settle();
+    world.ask(client, &set(9, &path, b"again"));
+    world.check_equal();
+    assert_eq!(world.tree(2).get(&path).unwrap().stat().version, 8);
+}
+
+/// A site that gives up what it has takes over the hub's state with its own table, and the hub's may be another one.
+#[test]
+fn a_site_whose_subtrees_were_moved_joins_anew() {
+    let mut world = World::divided(&[3, 3, 1]);
+    let top = name_on(&world, 2, 1);
+    let paths = [top.clone(), format!("{top}/a"), format!("{top}/a/b"), format!("{top}/a/b/c")];
+    let client = world.open(HUB);
+    for path in &paths {
+        world.ask(client, &create(1, path, CreateMode::Persistent));
+    }
+    world.ask(client, &create(2, &format!("{top}/a/own"), CreateMode::Ephemeral));
+    for (site, to) in [(HUB, [2, 0, 1, 0]), (2, [0, 2, 1, 2])] {
+        for (path, to) in paths.iter().zip(to) {
+            if world.site_at(site).placement().of(path) != to {
+                moves(&mut world, site, path, to);
+            }
+        }
+    }
+    let third = world.open(3);
+    (3..6).for_each(|xid| _ = world.ask(third, &set(xid, &paths[1], b"held")));
+    assert_eq!(world.tree(2).holder(&paths[3]), Some(3));
+    world.lose(2);
+    world.settle();
+    world.hear_of_loss(2);
+    world.come_back(2, false);
+    world.pass(1000);
+    assert!(world.site(2).server.has_joined());
+    assert_eq!(world.tree(2).holder(&paths[3]), Some(3));
+    world.check_equal();
+    world.restart(2);
+    world.send(client, &request(9, Opcode::CloseSession, |_| {}));
+    world.settle();
     world.check_equal();
 }
 

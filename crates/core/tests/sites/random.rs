@@ -75,6 +75,8 @@ pub(crate) struct Run {
     counted: BTreeSet<u32>,
     /// When sites get the next release, and somebody raises the feature level, if they do.
     releases: Option<Random>,
+    /// When subtrees move between the partitions of divided sites.
+    moves: Random,
 }
 
 /// What is below a subtree that has to be at two sites.
@@ -104,6 +106,10 @@ const RULES: [&str; 5] = [
     "tokens off\npin /b/x 3",
     "pin /a 31\ntogether /a /b",
 ];
+
+/// What moves between the partitions of divided sites.
+const MOVED: [&str; 12] =
+    ["/a", "/b", "/a/x", "/a/y", "/b/x", "/b/x/z", "/one", "/two", SAFE, "/none", "/a/none", "/b/x/none"];
 
 const PATHS: [&str; 6] = ["/a", "/b", "/a/x", "/a/y", "/b/x", "/b/x/z"];
 
@@ -144,6 +150,7 @@ impl Run {
             has_program: seed % 4 < 2,
             counted: BTreeSet::new(),
             releases: None,
+            moves: Random(seed ^ 0x6d6f_7665),
         };
         for at in 0..2 + run.random.below(4) {
             let site = 1 + (at % run.world.sites.len()) as u8;
@@ -669,9 +676,28 @@ impl Run {
         }
     }
 
+    /// At a divided site something moves to another partition.
+    fn move_something(&mut self) {
+        if !self.moves.one_in(25) {
+            return;
+        }
+        let alive = self.world.alive();
+        let id = alive[self.moves.below(alive.len())];
+        let partitions = usize::from(self.world.site_at(id).partitions());
+        let (path, to) = (MOVED[self.moves.below(MOVED.len())], self.moves.below(partitions) as u8);
+        let asked = self.world.site(id).server.ask_move(path, to);
+        if std::env::var_os("SITES_STORY").is_some() && partitions > 1 {
+            eprintln!("site {id} moves {path} to {to}: {asked:?}");
+        }
+        if asked.is_ok() {
+            self.world.poll(id);
+        }
+    }
+
     pub(crate) fn step(&mut self) {
         self.note_alone();
         self.change_releases();
+        self.move_something();
         let pairs = self.world.pairs();
         match self.random.below(16) {
             0..3 => {

@@ -107,6 +107,11 @@ impl Host for HereHost<'_> {
 
     fn delete(&mut self, path: &str, version: i32) -> Result<(), ErrorCode> {
         self.is_here_with_parent(path, false)?;
+        // Each partition knows who holds something below which other things live elsewhere.
+        let is_split = self.home.is_some_and(|(placement, _)| placement.is_split(path));
+        if is_split && self.host.tree().own_site().is_some() {
+            return Err(ErrorCode::Unimplemented);
+        }
         self.tokens.need(self.host.tree(), path);
         self.host.delete(path, version)
     }

@@ -43,6 +43,12 @@ impl<'a> Whole<'a> {
         self.tree_of(path).holder(path)
     }
 
+    /// Whether all partitions agree what lives where. While something moves they apply that one after the other.
+    pub(crate) fn agree_on_places(&self) -> bool {
+        let placed = self.first().placement().version();
+        self.all().all(|shard| shard.placement().version() == placed)
+    }
+
     /// Whether the partition of a path leads in the term in which the server does: the others learn that a moment later
     /// than the first one, and what they have prepared in a term before may be void.
     pub(crate) fn leads(&self, path: &str) -> bool {

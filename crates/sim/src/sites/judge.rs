@@ -55,7 +55,8 @@ impl SiteRun {
     fn one_holder(&self, path: &str) -> Checked {
         let mut holders: BTreeMap<SiteId, (u64, i64)> = BTreeMap::new();
         for at in (0..self.worlds.len()).filter(|at| !self.is_doomed(*at)) {
-            let Some(leader) = self.leader_of(at).filter(|leader| leader.leads(path)) else { continue };
+            let is_told = |leader: &Whole<'_>| leader.leads(path) && leader.agree_on_places();
+            let Some(leader) = self.leader_of(at).filter(is_told) else { continue };
             let (first, tree) = (leader.first().tree(), leader.tree_of(path));
             let own = tree.own_site();
             // Who is the hub and follows another site prepares nothing any more, on no partition; one of them may be the
@@ -77,7 +78,8 @@ impl SiteRun {
     /// No ephemeral is there without its session.
     fn owner_is_there(&self, at: usize, path: &str) -> Checked {
         for envoy in self.worlds[at].envoys() {
-            let Some(whole) = self.worlds[at].whole(envoy.server) else { continue };
+            let whole = self.worlds[at].whole(envoy.server).filter(Whole::agree_on_places);
+            let Some(whole) = whole else { continue };
             let tree = whole.tree_of(path);
             let owner = tree.get(path).map_or(0, |znode| znode.stat().ephemeral_owner);
             if owner != 0 && tree.session(owner).is_none() {

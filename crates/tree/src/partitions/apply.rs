@@ -41,16 +41,31 @@ impl Tree {
                 Ok(())
             }
             PartitionOp::Give { path, digest } => {
+                self.leaves_with_sites(path);
                 self.apply_give(path, digest).map_err(corrupt)?;
                 observer.moved(path, false);
                 Ok(())
             }
             PartitionOp::Take { path, content } => {
-                self.apply_take(path, content).map_err(corrupt)?;
+                if let Some(moved) = self.apply_take(path, content).map_err(corrupt)? {
+                    self.comes_with_sites(path, moved, update.zxid);
+                }
                 observer.moved(path, true);
                 Ok(())
             }
-            PartitionOp::Place { changes } => self.partitions.placed.change(changes).map_err(corrupt),
+            PartitionOp::Place { changes } => {
+                self.partitions.placed.change(changes).map_err(corrupt)?;
+                self.forget_marks();
+                Ok(())
+            }
+            PartitionOp::Mark { path, holder } => {
+                self.note_mark(path, holder);
+                Ok(())
+            }
+            PartitionOp::Unmark { path } => {
+                self.forget_mark(path);
+                Ok(())
+            }
         }
     }
 

@@ -1,21 +1,21 @@
 //! A subtree as it stands in the log of the partition that it moves to.
 //!
 //! ```text
-//! content := flags u8, node*, digest u64
+//! content := flags u8, node*, [of sites], digest u64
 //! node    := flags u8, [mark u8], name, [znode]   each before its children, these in the order of their
 //!                                                 creation; a znode unless it lives elsewhere; marked where a
 //!                                                 site holds it
 //! znode   := children, czxid, mzxid, ctime, mtime i64, version i32, acl, [encoded],
 //!            [pzxid i64, cversion, aversion i32], [owner i64], data
 //! ```
-//! As in an update ([`crate::update`]). The ACL is 0 for the open one, otherwise the number of one that came
+//! What of sites moves with it stands in [`crate::sites::moved`]. As in an update ([`crate::update`]). The ACL is 0 for the open one, otherwise the number of one that came
 //! before, or the next number and then the ACL. The digest is that of the znodes, so that neither side
 //! can take something else for what the other had.
 
 use crate::acl::{self, AclTable};
 use crate::encoding::{BAD_NAME, Decoder, KINDS, OpAcl, Reason, kind_bits, put_bytes, put_len, put_nullable};
 use crate::node::{Ext, Node, ZnodeKind};
-use crate::sites::SITE_MAX;
+use crate::sites::{MovedOfSites, SITE_MAX};
 use alloc::vec::Vec;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -25,6 +25,8 @@ use hashbrown::HashMap;
 const QUOTAS: u8 = 1;
 /// What the quotas in it count is partly not in it.
 const RECOUNT: u8 = 2;
+/// There are several sites.
+const SITES: u8 = 4;
 
 // Flags of a node, besides its kind.
 const AWAY: u8 = 4;
@@ -39,6 +41,7 @@ pub(super) const NODE_BYTES_MIN: usize = 3;
 pub(super) struct ContentFlags {
     pub(super) has_quotas: bool,
     pub(super) recount: bool,
+    pub(super) has_sites: bool,
 }
 
 pub(super) struct Writer {
@@ -52,7 +55,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(has_quotas: bool) -> Self {
-        let flags = ContentFlags { has_quotas, recount: false };
+        let flags = ContentFlags { has_quotas, recount: false, has_sites: false };
         Self { bytes: Vec::from([0]), flags, acls: HashMap::default(), sessions: Vec::new(), digest: 0 }
     }
 
@@ -108,15 +111,28 @@ impl Writer {
         put_nullable(out, node.data());
     }
 
+    /// The sessions that own something in it.
+    pub(super) fn sessions(&mut self) -> &[i64] {
+        self.sessions.sort_unstable();
+        self.sessions.dedup();
+        &self.sessions
+    }
+
+    /// All znodes are there: what of sites moves with them.
+    pub(super) fn of_sites(&mut self, moved: &MovedOfSites) {
+        self.flags.has_sites = true;
+        moved.encode(&mut self.bytes);
+    }
+
     /// The content, the sessions that own something in it, and its digest.
-    pub(super) fn end(self) -> (Vec<u8>, Vec<i64>, u64) {
-        let Self { mut bytes, flags, mut sessions, digest, .. } = self;
+    pub(super) fn end(mut self) -> (Vec<u8>, Vec<i64>, u64) {
+        self.sessions();
+        let Self { mut bytes, flags, sessions, digest, .. } = self;
         let quotas = if flags.has_quotas { QUOTAS } else { 0 };
         let recount = if flags.recount { RECOUNT } else { 0 };
-        bytes[0] = quotas | recount;
+        let sites = if flags.has_sites { SITES } else { 0 };
+        bytes[0] = quotas | recount | sites;
         bytes.extend_from_slice(&digest.to_le_bytes());
-        sessions.sort_unstable();
-        sessions.dedup();
         (bytes, sessions, digest)
     }
 }
@@ -169,10 +185,14 @@ impl<'a> ContentReader<'a> {
     pub(super) fn new(content: &'a [u8]) -> Result<(ContentFlags, Self), Reason> {
         let mut decoder = Decoder::new(content);
         let bits = decoder.u8()?;
-        if bits & !(QUOTAS | RECOUNT) != 0 {
+        if bits & !(QUOTAS | RECOUNT | SITES) != 0 {
             return Err("a subtree has an unknown flag");
         }
-        let flags = ContentFlags { has_quotas: bits & QUOTAS != 0, recount: bits & RECOUNT != 0 };
+        let flags = ContentFlags {
+            has_quotas: bits & QUOTAS != 0,
+            recount: bits & RECOUNT != 0,
+            has_sites: bits & SITES != 0,
+        };
         Ok((flags, Self { decoder, acls: Vec::new() }))
     }
 
@@ -236,6 +256,11 @@ impl<'a> ContentReader<'a> {
             None => Ok(None),
             Some(at) => self.acls.get(at).copied().ok_or("a znode has an ACL that is missing"),
         }
+    }
+
+    /// What of sites moves with the znodes, behind all of them.
+    pub(super) fn of_sites(&mut self, flags: ContentFlags) -> Result<Option<MovedOfSites>, Reason> {
+        if flags.has_sites { MovedOfSites::decode(&mut self.decoder).map(Some) } else { Ok(None) }
     }
 
     /// The digest, if nothing but that is left.

@@ -29,6 +29,7 @@ use crate::partitions::placed::is_movable;
 use crate::partitions::step::{PartResult, Prepared};
 use crate::prepare::check_path;
 use crate::quota::{self, quotas_of};
+use crate::sites::MovedOfSites;
 use crate::slab::NONE;
 use crate::tree::Tree;
 use crate::update::{Op, Update};
@@ -108,13 +109,17 @@ impl Tree {
             return Err(ErrorCode::Unimplemented);
         }
         let mut writer = Writer::new(has_quotas);
-        for path in tops {
-            self.write_moving(&mut writer, &path, limit_bytes)?;
+        for top in tops {
+            self.write_moving(&mut writer, &top, limit_bytes)?;
+        }
+        if let Some(moved) = self.moved_of_sites(path, writer.sessions()) {
+            writer.of_sites(&moved);
         }
         let (content, sessions, digest) = writer.end();
         PartitionOp::Give { path, digest }.encode(&mut part.ops);
         self.overlay.partitions.begin_move(part.stamp().zxid);
-        Ok(PartResult::Given { content, sessions })
+        let marks = if self.own_site().is_some() { self.marks_above(path) } else { Vec::new() };
+        Ok(PartResult::Given { content, sessions, marks })
     }
 
     fn write_moving(&self, writer: &mut Writer, path: &str, limit_bytes: usize) -> Result<(), ErrorCode> {
@@ -166,6 +171,7 @@ impl Tree {
             left = left - 1 + record.znode.as_ref().map_or(0, |znode| znode.children);
             self.check_owner_of(&record)?;
         }
+        reader.of_sites(flags).map_err(unreadable)?;
         reader.end().map_err(unreadable)?;
         PartitionOp::Take { path, content }.encode(&mut part.ops);
         self.overlay.partitions.begin_move(part.stamp().zxid);
@@ -344,7 +350,8 @@ impl Tree {
 
     // The other side.
 
-    pub(super) fn apply_take(&mut self, path: &str, content: &[u8]) -> Result<(), Reason> {
+    /// Returns what of sites has come with it.
+    pub(super) fn apply_take(&mut self, path: &str, content: &[u8]) -> Result<Option<MovedOfSites>, Reason> {
         if !is_movable(path) {
             return Err(NOT_AT_CUT);
         }
@@ -356,6 +363,7 @@ impl Tree {
         for path in &tops {
             taken = taken.wrapping_add(self.take(path, &mut reader)?);
         }
+        let of_sites = reader.of_sites(flags)?;
         if taken != reader.end()? {
             return Err("what it takes is not what was given");
         }
@@ -363,7 +371,7 @@ impl Tree {
             self.recount_quotas(path);
         }
         self.count_moved(counted);
-        Ok(())
+        Ok(of_sites)
     }
 
     /// Returns the digest of what came.

@@ -21,6 +21,8 @@ const TAKE: u8 = 18;
 const PLACE: u8 = 19;
 const ADOPT_OF: u8 = 20;
 const REMOTE_SESSION_AT: u8 = 21;
+const MARK: u8 = 22;
+const UNMARK: u8 = 23;
 
 const SESSION_BYTES: usize = size_of::<i64>();
 
@@ -50,6 +52,10 @@ pub(crate) enum PartitionOp<'a> {
     Take { path: &'a str, content: &'a [u8] },
     /// The table of what lives elsewhere than the rule says is changed.
     Place { changes: Changes<'a> },
+    /// Where there are sites: a site holds a znode below which something was moved by itself, and which may live elsewhere.
+    Mark { path: &'a str, holder: SiteId },
+    /// Such a znode is deleted.
+    Unmark { path: &'a str },
 }
 
 impl<'a> PartitionOp<'a> {
@@ -87,6 +93,11 @@ impl<'a> PartitionOp<'a> {
                 out.push(PLACE);
                 put_bytes(out, changes.bytes());
             }
+            Self::Mark { path, holder } => {
+                put_path(out, MARK, path);
+                out.push(holder);
+            }
+            Self::Unmark { path } => put_path(out, UNMARK, path),
         }
     }
 
@@ -110,13 +121,12 @@ impl<'a> PartitionOp<'a> {
                 Self::Visits { partition, sessions }
             }
             REMOTE_SESSION => Self::RemoteSession { home: NO_SITE },
-            REMOTE_SESSION_AT => match decoder.u8()? {
-                home @ 1..=SITE_MAX => Self::RemoteSession { home },
-                _ => return Err("a site is out of range"),
-            },
+            REMOTE_SESSION_AT => Self::RemoteSession { home: site(decoder)? },
             GIVE => Self::Give { path: whole_path(decoder)?, digest: u64::from_le_bytes(decoder.array()?) },
             TAKE => Self::Take { path: whole_path(decoder)?, content: decoder.bytes()? },
             PLACE => Self::Place { changes: Changes::decode(decoder.bytes()?)? },
+            MARK => Self::Mark { path: whole_path(decoder)?, holder: site(decoder)? },
+            UNMARK => Self::Unmark { path: whole_path(decoder)? },
             _ => return Err("it has an operation of an unknown kind"),
         })
     }
@@ -147,6 +157,13 @@ fn whole_path<'a>(decoder: &mut Decoder<'a>) -> Result<&'a str, Reason> {
     if names.split('/').any(str::is_empty) { Err(BAD_NAME) } else { Ok(path) }
 }
 
+fn site(decoder: &mut Decoder<'_>) -> Result<SiteId, Reason> {
+    match decoder.u8()? {
+        site @ 1..=SITE_MAX => Ok(site),
+        _ => Err("a site is out of range"),
+    }
+}
+
 fn partition(decoder: &mut Decoder<'_>) -> Result<u8, Reason> {
     match decoder.u8()? {
         partition @ ..PARTITIONS_MAX => Ok(partition),
@@ -170,6 +187,8 @@ impl fmt::Display for PartitionOp<'_> {
             Self::Give { path, .. } => write!(f, "give {path:?}"),
             Self::Take { path, content } => write!(f, "take {path:?} bytes={}", content.len()),
             Self::Place { changes } => write!(f, "place{changes}"),
+            Self::Mark { path, holder } => write!(f, "mark {path:?} holder={holder}"),
+            Self::Unmark { path } => write!(f, "unmark {path:?}"),
         }
     }
 }

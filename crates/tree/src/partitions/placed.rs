@@ -16,6 +16,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Bound;
 use stoa_wire::path;
 
 /// So many exceptions there may be: the whole table is looked through, copied and written at once.
@@ -54,6 +55,18 @@ impl Placed {
     /// The exceptions, sorted by path.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u8)> {
         self.partitions.iter().map(|(path, partition)| (path.as_str(), *partition))
+    }
+
+    /// Whether there is an exception for something below a path.
+    #[must_use]
+    pub fn is_above(&self, path: &str) -> bool {
+        if self.partitions.is_empty() {
+            return false;
+        }
+        let below = alloc::format!("{path}/");
+        let from = (Bound::Included(below.as_str()), Bound::Unbounded);
+        let next = self.partitions.range::<str, _>(from).next();
+        next.is_some_and(|(exception, _)| exception.starts_with(&below))
     }
 
     /// Number of exceptions.

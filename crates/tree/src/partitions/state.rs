@@ -17,6 +17,11 @@ impl Partitions {
         core::mem::swap(&mut self.placed, &mut other.placed);
     }
 
+    /// What lives elsewhere than the rule says.
+    pub(crate) fn placed(&self) -> &Placed {
+        &self.placed
+    }
+
     /// How many nodes are no znodes.
     pub(crate) fn absent_count(&self) -> usize {
         self.absent

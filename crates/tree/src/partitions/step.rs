@@ -118,6 +118,16 @@ pub enum PartOp<'a> {
         /// Paths and their partitions (below 64); None where the rule is to hold again.
         changes: &'a [(String, Option<u8>)],
     },
+    /// Where there are sites: the marks of what is above the subtree that moves, see [`PartResult::Given`].
+    Mark {
+        /// Paths, and who holds what is there.
+        marks: &'a [(String, SiteId)],
+    },
+    /// Where there are sites: a znode is deleted below which something was moved by itself.
+    Unmark {
+        /// The znode.
+        path: &'a str,
+    },
 }
 
 /// What a step comes to once the update is applied.
@@ -161,6 +171,8 @@ pub enum PartResult {
         /// The sessions that own ephemerals in it, sorted. If it does not go to the first partition, that one
         /// has to note it: see [`PartOp::Visits`]. Where it goes they become remote sessions with it.
         sessions: Vec<i64>,
+        /// The marks of what is above it, where there are sites: each partition has to know them, see [`PartOp::Mark`].
+        marks: Vec<(String, SiteId)>,
     },
     /// Nothing that a client is told.
     Done,
@@ -198,6 +210,17 @@ impl Tree {
             PartOp::Take { path, content } => self.part_take(part, path, content, caller),
             PartOp::Site(step) => self.part_site(part, step),
             PartOp::Place { changes } => self.part_place(part, changes, caller),
+            PartOp::Mark { marks } => {
+                for (path, holder) in marks {
+                    PartitionOp::Mark { path, holder: *holder }.encode(&mut part.ops);
+                    part.count_step(before);
+                }
+                return Ok(PartResult::Done);
+            }
+            PartOp::Unmark { path } => {
+                PartitionOp::Unmark { path }.encode(&mut part.ops);
+                Ok(PartResult::Done)
+            }
             PartOp::CloseSession => {
                 self.propose_close(part.session(), part.stamp(), &mut part.ops);
                 Ok(PartResult::Done)

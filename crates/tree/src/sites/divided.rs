@@ -1,6 +1,6 @@
 //! What a partition of a site knows because that is divided.
 
-use crate::reserved::PROGRAMS;
+use crate::reserved::{PROGRAMS, ROOT};
 use crate::sites::names::SiteId;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -16,6 +16,8 @@ pub struct Places<'a> {
     pub partitions: u8,
     /// On which one the znode at a path lives.
     pub of: &'a dyn Fn(&str) -> u8,
+    /// Whether something below a path was moved by itself: see [`crate::sites::moved`].
+    pub is_split: &'a dyn Fn(&str) -> bool,
 }
 
 impl fmt::Debug for Places<'_> {
@@ -38,6 +40,11 @@ impl Places<'_> {
 
     pub(super) fn of(&self, path: &str) -> u64 {
         if is_copied(path) { self.everywhere() } else { 1 << (self.of)(path) }
+    }
+
+    /// The partitions that know who holds the token of what is at a path.
+    pub(super) fn of_mark(&self, path: &str) -> u64 {
+        if path == ROOT || (self.is_split)(path) { self.everywhere() } else { self.of(path) }
     }
 
     pub(super) fn has(&self, path: &str) -> bool {
@@ -91,6 +98,8 @@ impl OwnedAway {
 pub(crate) struct Divided {
     /// Who has the mark of the root, where that lives on another partition; 0 elsewhere.
     pub(super) root_mark: SiteId,
+    /// The marks of znodes below which something was moved by itself, on each partition.
+    pub(super) marks: BTreeMap<String, SiteId>,
     /// Where something lives that has a child on another partition.
     pub(crate) owned_away: OwnedAway,
 }

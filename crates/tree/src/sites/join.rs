@@ -17,6 +17,7 @@ use crate::sites::divided::{OwnedAway, Places, is_copied};
 use crate::sites::names::{SiteId, Source};
 use crate::sites::streams::Streams;
 use crate::tree::Tree;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -54,15 +55,20 @@ impl Joining {
             whole.sessions.change(id, |session| session.visited = 0);
         }
         whole.sites.divided.owned_away = OwnedAway::default();
+        whole.sites.divided.marks.clear();
         whole.forget_copies().map_err(LoadError::Malformed)?;
         for mut other in trees {
             whole.zxids.last = whole.zxids.last.max(other.zxids.last);
             whole.sites.read_tokens.append(&mut other.sites.read_tokens);
-            for path in other.tops_here() {
-                // Copies of what says which programs there are, and quotas, which come with what they are for.
-                let comes = !is_copied(&path) && whole.is_away(&path) && other.lookup(&path).is_some();
-                if comes {
-                    whole.take_from(&mut other, &path).map_err(LoadError::Malformed)?;
+            // What is left when something is taken may be below what lives elsewhere, which was below that.
+            let mut comes = true;
+            while core::mem::take(&mut comes) {
+                for path in other.tops_here() {
+                    // Copies of what says which programs there are, and quotas, which come with what they are for.
+                    if !is_copied(&path) && whole.is_away(&path) && other.lookup(&path).is_some() {
+                        whole.take_from(&mut other, &path).map_err(LoadError::Malformed)?;
+                        comes = true;
+                    }
                 }
             }
         }
@@ -115,7 +121,8 @@ impl Tree {
         joined.sites.floors = joined.sites.seen.clone();
         joined.sites.streams = Streams::default();
         joined.sites.streams.set_imported(hub, position);
-        let shares = joined.divide(places).map_err(LoadError::Malformed)?;
+        let moved: Vec<(String, u8)> = self.placed().iter().map(|(path, to)| (path.into(), to)).collect();
+        let shares = joined.divide(places, &moved).map_err(LoadError::Malformed)?;
         joined.sites.floors.insert(Source::first_of(site), self.zxids.last_prepared);
         joined.take_servers_of(self);
         self.join_with(joined);
@@ -148,12 +155,14 @@ impl Tree {
         self.find(path).is_none_or(|id| self.nodes[id].is_absent())
     }
 
-    /// Leaves of a whole tree what lives on the first partition. Returns what the others have.
-    fn divide(&mut self, places: &Places<'_>) -> Result<Vec<Self>, Reason> {
+    /// Leaves of a whole tree what lives on the first partition, where these subtrees were moved. Returns what the others
+    /// have.
+    fn divide(&mut self, places: &Places<'_>, moved: &[(String, u8)]) -> Result<Vec<Self>, Reason> {
         // Each partition has a copy of what says which programs there are.
         let of_programs = self.children_of(PROGRAMS);
         let copies = of_programs.iter().map(|path| self.copy_of(path)).collect::<Result<Vec<_>, _>>()?;
         let names = self.children_of(ROOT);
+        let marks = self.marks_of_split(moved);
         let mut shares = Vec::new();
         for partition in 1..places.partitions {
             let mut share = Self::new_part(self.options.clone());
@@ -176,16 +185,54 @@ impl Tree {
                 share.sessions.set_home(owner, home);
             }
             share.sites.read_tokens = self.sites.read_tokens.taken(|path| (places.of)(path) == partition);
+            share.sites.divided.marks.clone_from(&marks);
             share.zxids.last = self.zxids.last;
             share.sites.late.begin(share.zxids.last);
             shares.push(share);
         }
+        self.sites.divided.marks = marks;
+        self.divide_deeper(&mut shares, moved)?;
         if places.partitions > 1 && (places.of)(PROGRAMS) != 0 {
             for (path, copy) in of_programs.iter().zip(&copies) {
                 self.take_copy(path, copy)?;
             }
         }
         Ok(shares)
+    }
+
+    /// The marks of what is above subtrees that were moved.
+    fn marks_of_split(&self, moved: &[(String, u8)]) -> BTreeMap<String, SiteId> {
+        moved.iter().flat_map(|(path, _)| self.marks_above(path)).collect()
+    }
+
+    /// What was moved and is below something goes from where that lives to where it lives itself.
+    fn divide_deeper(&mut self, shares: &mut [Self], moved: &[(String, u8)]) -> Result<(), Reason> {
+        let mut deeper: Vec<&(String, u8)> =
+            moved.iter().filter(|(path, _)| path.matches('/').count() > 1).collect();
+        deeper.sort_unstable_by_key(|(path, _)| path.len());
+        for (path, to) in deeper {
+            let mut all: Vec<&mut Self> = core::iter::once(&mut *self).chain(&mut *shares).collect();
+            let Some(at) = all.iter().position(|tree| tree.lookup(path).is_some()) else { continue };
+            let to = usize::from(*to);
+            if at == to || to >= all.len() {
+                continue;
+            }
+            let [from, into] = all.get_disjoint_mut([at, to]).expect("they are two of them");
+            let moved = from.moved_of_sites(path, &[]);
+            from.leaves_with_sites(path);
+            let owners = into.take_from(from, path)?;
+            if let Some(moved) = moved {
+                into.comes_with_sites(path, moved, 0);
+            }
+            for owner in owners {
+                let home = all[0].sessions.get(owner).map_or(0, |session| session.home);
+                if to > 0 {
+                    all[0].sessions.visit(owner, to as u8).ok_or("an owner is no session")?;
+                    all[to].sessions.set_home(owner, home);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn children_of(&self, path: &str) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! Who holds what.
 
 use crate::node::{ROOT_ID, ZnodeKind};
+use crate::reserved::ROOT;
 use crate::sites::names::{NO_SITE, SiteId, site_of_session};
 use crate::tree::{Found, Tree};
 use stoa_wire::{Request, path};
@@ -26,7 +27,7 @@ impl Tree {
         if at == path && self.nodes[id].is_ephemeral() {
             return Some(self.home_of(self.ext_of(&self.nodes[id]).owner));
         }
-        Some(self.marked_above(id).0)
+        Some(if self.sites.divided.marks.is_empty() { self.marked_above(id).0 } else { self.mark_of(path).0 })
     }
 
     /// The path whose mark says who holds the token of what is at a path, at or above it; `None` where no mark does: there
@@ -37,6 +38,9 @@ impl Tree {
         let (at, id) = self.find_levels(path).last().unwrap_or(("/", ROOT_ID));
         if at == path && self.nodes[id].is_ephemeral() {
             return None;
+        }
+        if !self.sites.divided.marks.is_empty() {
+            return Some(self.mark_of(path).1);
         }
         let (_, above) = self.marked_above(id);
         Some(&path[..self.level_len(at, id, above)])
@@ -66,10 +70,11 @@ impl Tree {
     }
 
     /// What is at a path, if its mark, or one above it, says who holds its token and will hold it: there is a znode that is
-    /// no ephemeral, and nothing proposed gives tokens away or is about ephemerals.
+    /// no ephemeral, nothing proposed gives tokens away or is about ephemerals, and nothing was moved.
     #[inline]
     fn find_settled(&self, path: &str, hash: u32) -> Option<u32> {
-        if !self.overlay.tokens.is_empty() || self.overlay.touches_ephemerals() {
+        let is_plain = self.overlay.tokens.is_empty() && self.sites.divided.marks.is_empty();
+        if !is_plain || self.overlay.touches_ephemerals() {
             return None;
         }
         self.find_hashed(path, hash).filter(|id| !self.nodes[*id].is_ephemeral())
@@ -82,12 +87,17 @@ impl Tree {
         {
             return self.home_to_be(session);
         }
-        let (at, id) = self.find_levels(path).last().unwrap_or(("/", ROOT_ID));
-        let (applied, marked) = self.marked_above(id);
+        let (applied, marked_len) = if self.sites.divided.marks.is_empty() {
+            let (at, id) = self.find_levels(path).last().unwrap_or(("/", ROOT_ID));
+            let (applied, marked) = self.marked_above(id);
+            (applied, self.level_len(at, id, marked))
+        } else {
+            let (applied, marked) = self.mark_of(path);
+            (applied, marked.len())
+        };
         if self.overlay.tokens.is_empty() {
             return applied;
         }
-        let marked_len = self.level_len(at, id, marked);
         let mut above = path;
         loop {
             if let Some(site) = self.overlay.tokens.mark(above) {
@@ -200,6 +210,34 @@ impl Tree {
                 mark => return (mark, id),
             }
         }
+    }
+
+    /// The same where znodes that live on other partitions have marks here: the mark that counts for what is at a path, and
+    /// the path that has it.
+    fn mark_of<'a>(&self, path: &'a str) -> (SiteId, &'a str) {
+        let mut above = Some(path);
+        while let Some(at) = above.filter(|at| *at != ROOT) {
+            let mark = self.own_mark(at);
+            if mark != NO_SITE {
+                return (mark, at);
+            }
+            above = path::split(at).map(|(parent, _)| parent);
+        }
+        (self.marked_above(ROOT_ID).0, ROOT)
+    }
+
+    /// The mark of the znode at a path, wherever that lives if it is known here.
+    pub(super) fn own_mark(&self, path: &str) -> SiteId {
+        match self.lookup(path) {
+            Some(id) => self.nodes[id].mark(),
+            None => self.sites.divided.marks.get(path).copied().unwrap_or(NO_SITE),
+        }
+    }
+
+    /// Whether the znode at a path has something below it that was moved by itself: who holds it is known to all
+    /// partitions.
+    pub(super) fn is_split(&self, path: &str) -> bool {
+        self.placed().is_above(path)
     }
 
     /// How long the path of a node is that is `at`, or above it.

@@ -397,13 +397,22 @@ impl Tree {
     }
 
     fn apply_token(&mut self, update: &Update<'_>, path: &str, holder: SiteId) -> Result<(), CorruptUpdate> {
-        let id = if path == reserved::ROOT { ROOT_ID } else { self.expect_at(path, update)? };
-        if !self.sites.are_there() || self.nodes[id].is_ephemeral() {
+        let is_split = self.is_split(path);
+        let id = match path {
+            reserved::ROOT => Some(ROOT_ID),
+            // It may live on another partition.
+            _ if is_split => self.lookup(path),
+            _ => Some(self.expect_at(path, update)?),
+        };
+        if !self.sites.are_there() || id.is_some_and(|id| self.nodes[id].is_ephemeral()) {
             return Err(update.corrupt("it gives a token that there is none of"));
         }
         let is_hubs = holder == NO_SITE || self.is_lost(holder);
         let holder = if is_hubs { self.sites.hub } else { holder };
-        self.set_mark(id, digest::of_path(path), holder);
+        id.into_iter().for_each(|id| self.set_mark(id, digest::of_path(path), holder));
+        if is_split {
+            self.sites.divided.marks.insert(path.into(), holder);
+        }
         if self.sites.maker_of(update.zxid) == self.sites.own {
             self.sites.streams.recall_is_done(path);
         }

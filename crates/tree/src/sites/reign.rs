@@ -254,6 +254,9 @@ impl Tree {
         if from.contains(self.sites.divided.root_mark) {
             self.sites.divided.root_mark = to;
         }
+        for mark in self.sites.divided.marks.values_mut().filter(|mark| from.contains(**mark)) {
+            *mark = to;
+        }
         for id in ROOT_ID..self.nodes.end() {
             let node = &self.nodes[id];
             if !node.is_vacant() && from.contains(node.mark()) && node.mark() != to {

@@ -38,9 +38,10 @@ impl Update<'_> {
                     ZnodeKind::Ephemeral { .. } => places.of_both_sides(create.path) | 1,
                     _ => places.of_both_sides(create.path),
                 },
-                Op::Delete { path } => places.of_both_sides(path),
+                // Who holds what was there is known everywhere, where something below it was moved.
+                Op::Delete { path } => places.of_both_sides(path) | places.of_mark(path),
                 Op::SetData { path, .. } | Op::SetAcl { path, .. } | Op::Check { path } => places.of(path),
-                Op::Site(SiteOp::Token { path, .. }) if path != ROOT => places.of(path),
+                Op::Site(SiteOp::Token { path, .. }) => places.of_mark(path),
                 Op::Site(SiteOp::GiveRead { path, .. } | SiteOp::ReturnRead { path, .. }) => places.of(path),
                 Op::CreateSession { .. } => 1,
                 Op::OpenSession { .. } | Op::CloseSession | Op::Site(_) => places.everywhere(),
@@ -126,7 +127,7 @@ impl Tree {
             {
                 Ok(())
             }
-            Op::Site(SiteOp::Token { path, .. }) if path != ROOT && !places.has(path) => Ok(()),
+            Op::Site(SiteOp::Token { path, .. }) if places.of_mark(path) & 1 << places.own == 0 => Ok(()),
             Op::CreateSession { .. } if !is_first => Ok(()),
             Op::OpenSession { .. } if !is_first => {
                 // It owns something here, or is not known.
@@ -209,6 +210,7 @@ impl Tree {
         observer: &mut impl Observer,
     ) -> Result<(), CorruptUpdate> {
         let parent = path::split(path).map_or(ROOT, |(parent, _)| parent);
+        self.sites.divided.marks.remove(path);
         match (places.has(path), places.has(parent) || self.lookup(parent).is_some()) {
             (true, false) if !self.is_gone_acknowledgement(path) => {
                 self.apply_delete_at(update, path, observer)

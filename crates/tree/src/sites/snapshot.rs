@@ -29,6 +29,7 @@ mod tag {
     pub(super) const SEEN_OF: u8 = 23;
     pub(super) const ROOT_MARK: u8 = 24;
     pub(super) const OWNED_AWAY: u8 = 25;
+    pub(super) const MARK: u8 = 26;
 }
 
 /// Writes the home of a session, if there are sites. Of one that has come there from another site it is said twice: a
@@ -91,6 +92,11 @@ impl Tree {
         }
         if self.sites.divided.root_mark != NO_SITE {
             walk.block().extend_from_slice(&[tag::ROOT_MARK, self.sites.divided.root_mark]);
+        }
+        for (path, mark) in &self.sites.divided.marks {
+            let block = walk.block();
+            block.extend_from_slice(&[tag::MARK, *mark]);
+            put_bytes(block, path.as_bytes());
         }
         for (path, session) in self.sites.divided.owned_away.iter() {
             let block = walk.block();
@@ -202,6 +208,7 @@ impl Loader {
             tag::LEVEL => Some(self.read_level(reader)),
             tag::ROOT_MARK => Some(site(reader).map(|site| self.tree.sites.divided.root_mark = site)),
             tag::OWNED_AWAY => Some(self.read_owned_away(reader)),
+            tag::MARK => Some(self.read_mark(reader)),
             _ => None,
         }
     }
@@ -337,6 +344,14 @@ impl Loader {
         let path = core::str::from_utf8(reader.bytes()?);
         let path = path.map_err(|_| LoadError::Malformed("a path that lives elsewhere is not UTF-8"))?;
         self.tree.sites.divided.owned_away.add(path, session);
+        Ok(())
+    }
+
+    fn read_mark(&mut self, reader: &mut RecordReader<'_>) -> Result<()> {
+        let mark = site(reader)?;
+        let path = core::str::from_utf8(reader.bytes()?);
+        let path = path.map_err(|_| LoadError::Malformed("a path that has a mark is not UTF-8"))?;
+        self.tree.sites.divided.marks.insert(path.into(), mark);
         Ok(())
     }
 

@@ -8,11 +8,10 @@
 use crate::node::{ROOT_ID, ZnodeKind};
 use crate::part::Part;
 use crate::partitions::{PartResult, PartitionOp};
-use crate::reserved::ROOT;
 use crate::sites::divided::{Places, is_copied};
 use crate::sites::import::stat_of_absent;
 use crate::sites::names::SiteSet;
-use crate::sites::ops::SiteOp;
+use crate::sites::ops::{SiteOp, TokenRefusal};
 use crate::tree::Tree;
 use crate::update::{self, CorruptUpdate, Op, Update};
 use alloc::collections::VecDeque;
@@ -29,10 +28,15 @@ pub enum SiteStep<'a> {
         /// The hub.
         hub: u8,
     },
-    /// The token of the root, and of all below it that has no mark, goes to a site: see [`Tree::prepare_token`].
-    RootToken {
+    /// The token of the root, or of a znode below which something was moved by itself, and of all below it that has no
+    /// mark, goes to a site: see [`Tree::prepare_token`].
+    Token {
+        /// The znode.
+        path: &'a str,
         /// The site.
         holder: u8,
+        /// Whether the znode lives here.
+        is_home: bool,
     },
     /// See [`Tree::prepare_reign`].
     Reign {
@@ -88,6 +92,27 @@ impl<'a> Side<'a> {
             _ => false,
         })
     }
+
+    /// So many operations come before the parent's side of that, and itself; 0 where it has none.
+    fn up_to_parents(&self, path: &str, is_create: bool) -> usize {
+        let at = self.ops.iter().position(|op| match op {
+            Op::Partition(PartitionOp::Adopt { path: of, .. } | PartitionOp::AdoptOf { path: of, .. }) => {
+                is_create && *of == path
+            }
+            Op::Partition(PartitionOp::Disown { path: of }) => !is_create && *of == path,
+            _ => false,
+        });
+        at.map_or(0, |at| at + 1)
+    }
+}
+
+/// What an operation is the znode's side of: where, and whether that is a create.
+fn at_cut<'a>(op: &Op<'a>) -> Option<(&'a str, bool)> {
+    match op {
+        Op::Partition(PartitionOp::CreateAt(create)) => Some((create.path, true)),
+        Op::Partition(PartitionOp::DeleteAt { path }) => Some((path, false)),
+        _ => None,
+    }
 }
 
 /// Puts the operations of all sides in one order.
@@ -96,26 +121,37 @@ struct Merge<'a, 'p> {
     places: &'p Places<'p>,
     out: Vec<u8>,
     count: usize,
+    /// Whether it gives a token.
+    gives: bool,
 }
 
 impl<'a> Merge<'a, '_> {
     /// Takes the operations of a side: all, or up to the znode's side of what is done at a path.
     fn flush(&mut self, at: usize, until: Option<(&str, Option<i32>)>) {
-        while let Some(op) = self.sides.get_mut(at).and_then(|side| side.ops.pop_front()) {
-            let is_last = match (&op, until) {
-                (Op::Partition(PartitionOp::CreateAt(create)), Some((path, Some(_)))) => create.path == path,
-                (Op::Partition(PartitionOp::DeleteAt { path: deleted }), Some((path, None))) => {
-                    *deleted == path
+        while !self.step(at, until) && !self.sides[at].ops.is_empty() {}
+    }
+
+    /// Takes the next operation of a side, or first what has to come before that. Returns whether it is the znode's side of
+    /// what is done at that path.
+    fn step(&mut self, at: usize, until: Option<(&str, Option<i32>)>) -> bool {
+        let Some(next) = self.sides[at].ops.front().map(at_cut) else { return true };
+        let is_last = next.is_some() && next == until.map(|(path, cversion)| (path, cversion.is_some()));
+        if let Some((path, is_create)) = next.filter(|_| !is_last) {
+            // Its place is where its parent's side is, if there is one.
+            let counts = self.sides.iter().map(|side| side.up_to_parents(path, is_create));
+            if let Some((parents, count)) = counts.enumerate().find(|(_, count)| *count > 0) {
+                let left = self.sides[parents].ops.len() - count;
+                while self.sides[parents].ops.len() > left {
+                    self.step(parents, None);
                 }
-                _ => false,
-            };
-            let cversion = until.and_then(|(_, cversion)| cversion).filter(|_| is_last);
-            let partition = self.sides[at].partition;
-            self.put(partition, op, cversion);
-            if is_last {
-                return;
+                return false;
             }
         }
+        let cversion = until.and_then(|(_, cversion)| cversion).filter(|_| is_last);
+        if let Some(op) = self.sides[at].ops.pop_front() {
+            self.put(self.sides[at].partition, op, cversion);
+        }
+        is_last
     }
 
     /// The parent's side is the next: what the znode's partition has done up to there comes first.
@@ -151,7 +187,8 @@ impl<'a> Merge<'a, '_> {
                 return;
             }
             // Each partition has its own, and they are the same.
-            Op::CloseSession | Op::Site(SiteOp::Token { path: ROOT, .. }) if partition != 0 => return,
+            Op::CloseSession if partition != 0 => return,
+            Op::Site(SiteOp::Token { .. }) if core::mem::replace(&mut self.gives, true) => return,
             Op::Site(SiteOp::Token { .. } | SiteOp::GiveRead { .. } | SiteOp::ReturnRead { .. }) => op,
             Op::Site(_) if partition != 0 => return,
             op => op,
@@ -198,7 +235,7 @@ pub fn whole_update(
     for (partition, update) in parts {
         sides.push(Side::new(*partition, update)?);
     }
-    let mut merge = Merge { sides, places, out: Vec::new(), count: 0 };
+    let mut merge = Merge { sides, places, out: Vec::new(), count: 0, gives: false };
     (0..merge.sides.len()).for_each(|at| merge.flush(at, None));
     if merge.count == 0 {
         return Ok(false);
@@ -262,7 +299,10 @@ impl Tree {
     pub(crate) fn part_site(&mut self, part: &mut Part, step: SiteStep<'_>) -> Result<PartResult, ErrorCode> {
         let is_first = !self.nodes[ROOT_ID].is_absent();
         let stamp = part.stamp();
-        let refused = |_| ErrorCode::BadArguments;
+        let refused = |refusal| match refusal {
+            TokenRefusal::NoZnode => ErrorCode::NoNode,
+            _ => ErrorCode::BadArguments,
+        };
         let op = match step {
             SiteStep::Begin { site, hub } => SiteOp::Begin { site, hub },
             SiteStep::Reign { reign, hub, lost } => {
@@ -272,12 +312,12 @@ impl Tree {
             }
             SiteStep::Return { site } => SiteOp::Return { site },
             SiteStep::Level { level } => SiteOp::Level { level },
-            SiteStep::RootToken { holder } => {
-                if is_first {
-                    self.check_token(ROOT, holder).map_err(refused)?;
+            SiteStep::Token { path, holder, is_home } => {
+                if is_home {
+                    self.check_token(path, holder).map_err(refused)?;
                 }
-                self.overlay.tokens.touch(stamp.zxid, ROOT, holder);
-                SiteOp::Token { path: ROOT, holder: self.said_holder(holder) }
+                self.overlay.tokens.touch(stamp.zxid, path, holder);
+                SiteOp::Token { path, holder: self.said_holder(holder) }
             }
             SiteStep::Home { session, password, site } => {
                 let known = match is_first {
@@ -335,7 +375,7 @@ mod tests {
         );
         let update = |batch: &[u8]| Updates::new(batch).next().unwrap().unwrap().describe().to_string();
         let of = |path: &str| u8::from(path.starts_with("/x"));
-        let places = Places { own: 0, partitions: 2, of: &of };
+        let places = Places { own: 0, partitions: 2, of: &of, is_split: &|_| false };
         let (one, two) =
             (Updates::new(&parents).next().unwrap().unwrap(), Updates::new(&znodes).next().unwrap().unwrap());
         assert!(one.is_divided() && two.is_divided());

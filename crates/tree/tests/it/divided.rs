@@ -378,7 +378,8 @@ impl Divided {
         cuts: &[(String, usize)],
     ) -> Result<(), ErrorCode> {
         let give = PartOp::Give { path, limit_bytes: usize::MAX };
-        let PartResult::Given { content, sessions } = self.step(attempt, self.owner(path), give, 0)? else {
+        let PartResult::Given { content, sessions, .. } = self.step(attempt, self.owner(path), give, 0)?
+        else {
             panic!("it gives nothing");
         };
         self.step(attempt, to, PartOp::Take { path, content: &content }, 0)?;

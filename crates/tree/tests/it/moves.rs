@@ -56,7 +56,7 @@ fn content(tree: &mut Tree, path: &str) -> (Vec<u8>, Vec<i64>) {
     let given = tree.part_op(&mut part, give(path), &Caller::SERVER).unwrap();
     tree.part_undo(part);
     match given {
-        PartResult::Given { content, sessions } => (content, sessions),
+        PartResult::Given { content, sessions, .. } => (content, sessions),
         other => panic!("{other:?}"),
     }
 }
