@@ -316,8 +316,9 @@ impl Sites {
         }
         if is_of_later_life(&server, site.number, &greeting) {
             return Err(format!(
-                "{0} was given up and came back under a hub of which {1} has never heard, so {0} cannot follow {1}: \
-                 promote {0} instead (stoa sites promote), or give {0} up at {1}",
+                "{0} was given up and came back under a hub of which {1} has not heard, so {0} cannot follow {1} before \
+                 another site has told {1} of that; if none can, promote {0} instead (stoa sites promote), or give {0} \
+                 up at {1}",
                 hello.name, self.own
             ));
         }
