@@ -47,7 +47,7 @@ pub enum DecodeError {
     Entry,
     /// The entries are not those that go with the header.
     Span,
-    /// A member with the number 0, or that was taken out twice.
+    /// A member with the number 0, or one that was taken out, out of order or twice.
     Member,
     /// A term or position that no timeline will ever reach.
     Number,
@@ -62,7 +62,7 @@ impl fmt::Display for DecodeError {
             Self::Flags(flags) => write!(f, "there are no such flags: {flags:#x}"),
             Self::Entry => f.write_str("an entry is neither a payload nor a change of members"),
             Self::Span => f.write_str("the entries are not those that go with its header"),
-            Self::Member => f.write_str("no member has the number 0, and each is taken out last once"),
+            Self::Member => f.write_str("members are not 0, and those taken out are there once, in order"),
             Self::Number => f.write_str("no timeline ever reaches such a term or position"),
         }
     }
@@ -155,6 +155,10 @@ pub(crate) fn get_mark(bytes: &mut Bytes, flags: u8) -> Result<Option<Mark>, Dec
     members.auto_leave = flags & AUTO_LEAVE != 0;
     if flags & REMOVED != 0 {
         members.removed = get_removed(bytes)?;
+        // What says that there is a list has one: else a record could be written in two ways.
+        if members.removed.is_empty() {
+            return Err(DecodeError::Flags(flags));
+        }
     }
     Ok(Some(mark))
 }
@@ -174,11 +178,15 @@ pub(crate) fn encode_removed(removed: &BTreeMap<u64, u64>) -> Vec<u8> {
 pub(crate) fn get_removed(bytes: &mut Bytes) -> Result<BTreeMap<u64, u64>, DecodeError> {
     let count = bytes.try_get_u16_le().map_err(|_| DecodeError::Short)?;
     let mut removed = BTreeMap::new();
+    let mut last = 0;
     for _ in 0..count {
         let (id, position) = (get_u64(bytes)?, get_number(bytes)?);
-        if id == 0 || removed.insert(id, position).is_some() {
+        // In the order of their ids, which are not 0.
+        if id <= last {
             return Err(DecodeError::Member);
         }
+        last = id;
+        removed.insert(id, position);
     }
     Ok(removed)
 }
