@@ -18,7 +18,7 @@ use crate::node::ZnodeKind;
 use crate::partitions::Outstanding;
 use crate::quota::Usage;
 use crate::session::OpenSession;
-use crate::sites::OutstandingTokens;
+use crate::sites::{OutstandingTokens, SiteId, TokenBefore};
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -205,6 +205,7 @@ enum Undo {
     Changed { slot: u32, last_zxid: i64, child_delta: i64, state: Projected },
     Data { slot: u32, before: NotedData },
     Session { session: i64, before: Option<ProposedSession> },
+    Token(TokenBefore),
 }
 
 /// Where an overlay can be taken back to.
@@ -550,6 +551,32 @@ impl Overlay {
         }
     }
 
+    // Tokens.
+
+    /// Notes that the update `zxid` marks the znode at a path.
+    pub(crate) fn touch_mark(&mut self, zxid: i64, path: &str, holder: SiteId) {
+        let before = self.tokens.touch(zxid, path, holder);
+        self.note_token(before);
+    }
+
+    /// Notes that the update `zxid` makes a site the home of a session.
+    pub(crate) fn touch_home(&mut self, zxid: i64, session: i64, home: SiteId) {
+        let before = self.tokens.touch_home(zxid, session, home);
+        self.note_token(before);
+    }
+
+    /// Notes that the update `zxid` gives a site a read token of a znode, or returns it.
+    pub(crate) fn touch_read(&mut self, zxid: i64, path: &str, site: SiteId, has: bool) {
+        let before = self.tokens.touch_read(zxid, path, site, has);
+        self.note_token(before);
+    }
+
+    fn note_token(&mut self, before: TokenBefore) {
+        if let Some(undo) = &mut self.undo {
+            undo.push(Undo::Token(before));
+        }
+    }
+
     // Quotas.
 
     /// Notes that the update `zxid` adds to the usage of the quota on `prefix`.
@@ -668,6 +695,7 @@ impl Overlay {
                     self.set_state(slot, state);
                 }
                 Undo::Data { slot, before } => self.entries[slot as usize].data = before,
+                Undo::Token(before) => self.tokens.undo(before),
                 Undo::Session { session, before } => {
                     let after = match before {
                         Some(before) => self.sessions.insert(session, before),
@@ -709,6 +737,27 @@ mod tests {
         overlay.applied(2, |_| ());
         assert!(overlay.is_empty() && overlay.sessions.is_empty());
         assert_eq!(overlay.closing, 0);
+    }
+
+    #[test]
+    fn tokens_are_undone_too() {
+        let mut overlay = Overlay::default();
+        overlay.touch_mark(1, "/a", 2);
+        overlay.touch_home(1, 5, 2);
+        overlay.touch_read(1, "/a", 3, true);
+        let before = alloc::format!("{:?}", overlay.tokens);
+        let savepoint = overlay.savepoint();
+        for path in ["/a", "/b", "/a"] {
+            overlay.touch_mark(2, path, 4);
+            overlay.touch_read(2, path, 3, false);
+            overlay.touch_read(2, path, 5, true);
+        }
+        overlay.touch_home(2, 5, 4);
+        overlay.touch_home(2, 6, 4);
+        overlay.undo(savepoint, |_| ());
+        assert_eq!(alloc::format!("{:?}", overlay.tokens), before);
+        overlay.applied(1, |_| ());
+        assert!(overlay.is_empty(), "nothing of zxid 2 is outstanding: {:?}", overlay.tokens);
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub(crate) use names::NO_SITE;
 pub use names::{SITE_MAX, SiteId, SiteSet, Source, site_of_zxid, source_of_zxid};
 pub(crate) use ops::SiteOp;
 pub use ops::TokenRefusal;
-pub(crate) use outstanding::OutstandingTokens;
+pub(crate) use outstanding::{OutstandingTokens, TokenBefore};
 pub use reign::Claim;
 pub(crate) use snapshot::write_home;
 pub(crate) use state::Sites;

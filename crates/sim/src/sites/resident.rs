@@ -98,7 +98,7 @@ pub(super) struct Resident {
     last_write: i64,
     /// What it watches: the last change that it knows.
     watched: BTreeMap<String, i64>,
-    /// The newest zxid that it was told.
+    /// The zxid of the last answer, which clients take to be what they have seen: that of an event does not count.
     told: i64,
     /// With which zxid its own ephemeral was created in this session; or 0.
     owns: i64,
@@ -483,8 +483,7 @@ impl Workload for Resident {
         self.last_xid = None;
     }
 
-    fn told(&mut self, _: &Petitioner, _: &mut Judges, zxid: i64, event: &WatcherEvent<'_>) -> Checked {
-        self.told = self.told.max(zxid);
+    fn told(&mut self, _: &Petitioner, _: &mut Judges, _: i64, event: &WatcherEvent<'_>) -> Checked {
         self.ledger.borrow_mut().events += 1;
         if event.kind != EventKind::ChildrenChanged as i32 {
             self.watched.remove(event.path);
@@ -501,7 +500,9 @@ impl Workload for Resident {
         reader: &mut Reader<'_>,
     ) -> Checked {
         // The answer to a ping may come before its watches are set again, and so does not count.
-        self.told = self.told.max(header.zxid);
+        if header.zxid > 0 {
+            self.told = header.zxid;
+        }
         self.ledger.borrow_mut().answers += 1;
         let checked = if header.err == 0 {
             self.carried_out(&plea, reader)

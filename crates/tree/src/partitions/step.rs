@@ -10,7 +10,7 @@ use crate::proposed::{Presence, Projected};
 use crate::quota::Usage;
 use crate::reserved;
 use crate::session::{Contact, OpenSession, PARTITIONS_MAX};
-use crate::sites::{SiteId, SiteStep};
+use crate::sites::{NO_SITE, SiteId, SiteStep};
 use crate::tree::Tree;
 use crate::update::Op;
 use alloc::string::String;
@@ -370,6 +370,10 @@ impl Tree {
         PartitionOp::RemoteSession { home }.encode(&mut part.ops);
         let open = OpenSession { password: [0; PASSWORD_LEN], contact: Contact::default(), visited: 0 };
         self.overlay.touch_session(part.stamp().zxid, part.session(), Some(open));
+        // What it owns here is held where it is at home, from now on.
+        if home != NO_SITE {
+            self.overlay.touch_home(part.stamp().zxid, part.session(), home);
+        }
         Ok(PartResult::Done)
     }
 

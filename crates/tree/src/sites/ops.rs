@@ -215,7 +215,7 @@ impl Tree {
         let start = update::begin(batch, stamp.zxid, stamp.time_ms, 0);
         SiteOp::Token { path, holder: self.said_holder(holder) }.encode(batch);
         update::end(batch, start);
-        self.overlay.tokens.touch(stamp.zxid, path, holder);
+        self.overlay.touch_mark(stamp.zxid, path, holder);
         Ok(())
     }
 
@@ -265,7 +265,7 @@ impl Tree {
         let start = update::begin(batch, stamp.zxid, stamp.time_ms, 0);
         SiteOp::GiveRead { path, to }.encode(batch);
         update::end(batch, start);
-        to.iter().for_each(|site| self.overlay.tokens.touch_read(stamp.zxid, path, site, true));
+        to.iter().for_each(|site| self.overlay.touch_read(stamp.zxid, path, site, true));
         Ok(())
     }
 
@@ -286,7 +286,7 @@ impl Tree {
         let start = update::begin(batch, stamp.zxid, stamp.time_ms, 0);
         SiteOp::ReturnRead { path, given }.encode(batch);
         update::end(batch, start);
-        self.overlay.tokens.touch_read(stamp.zxid, path, own, false);
+        self.overlay.touch_read(stamp.zxid, path, own, false);
         Ok(())
     }
 
@@ -329,7 +329,7 @@ impl Tree {
             let contact = Contact::default();
             self.overlay.touch_session(stamp.zxid, session, Some(OpenSession { contact, ..known }));
         }
-        self.overlay.tokens.touch_home(stamp.zxid, session, site);
+        self.overlay.touch_home(stamp.zxid, session, site);
     }
 
     pub(crate) fn apply_site_op(&mut self, update: &Update<'_>, op: SiteOp<'_>) -> Result<(), CorruptUpdate> {

@@ -15,6 +15,14 @@ pub(crate) struct OutstandingTokens {
     reads: BTreeMap<String, BTreeMap<SiteId, (bool, i64)>>,
 }
 
+/// How something was before it was touched.
+#[derive(Debug)]
+pub(crate) enum TokenBefore {
+    Mark { path: String, before: Option<(SiteId, i64)> },
+    Home { session: i64, before: Option<(SiteId, i64)> },
+    Read { path: String, site: SiteId, before: Option<(bool, i64)> },
+}
+
 impl OutstandingTokens {
     pub(crate) fn is_empty(&self) -> bool {
         self.touches.is_empty() && self.homes.is_empty() && self.reads.is_empty()
@@ -26,8 +34,9 @@ impl OutstandingTokens {
     }
 
     /// The update `zxid` makes a site the home of a session.
-    pub(super) fn touch_home(&mut self, zxid: i64, session: i64, site: SiteId) {
-        self.homes.insert(session, (site, zxid));
+    pub(crate) fn touch_home(&mut self, zxid: i64, session: i64, site: SiteId) -> TokenBefore {
+        let before = self.homes.insert(session, (site, zxid));
+        TokenBefore::Home { session, before }
     }
 
     /// Whether a site will have a read token of a znode, if an outstanding update says.
@@ -41,8 +50,9 @@ impl OutstandingTokens {
     }
 
     /// The update `zxid` gives a site a read token of a znode, or returns it.
-    pub(super) fn touch_read(&mut self, zxid: i64, path: &str, site: SiteId, has: bool) {
-        self.reads.entry(path.into()).or_default().insert(site, (has, zxid));
+    pub(crate) fn touch_read(&mut self, zxid: i64, path: &str, site: SiteId, has: bool) -> TokenBefore {
+        let before = self.reads.entry(path.into()).or_default().insert(site, (has, zxid));
+        TokenBefore::Read { path: path.into(), site, before }
     }
 
     /// What the znode at a path will be marked with, if an outstanding update says.
@@ -51,9 +61,28 @@ impl OutstandingTokens {
     }
 
     /// The update `zxid` marks the znode at a path.
-    pub(super) fn touch(&mut self, zxid: i64, path: &str, site: SiteId) {
-        self.by_path.insert(path.into(), (site, zxid));
+    pub(crate) fn touch(&mut self, zxid: i64, path: &str, site: SiteId) -> TokenBefore {
+        let before = self.by_path.insert(path.into(), (site, zxid));
         self.touches.push_back((zxid, path.into()));
+        TokenBefore::Mark { path: path.into(), before }
+    }
+
+    /// The last touch that was not undone yet is.
+    pub(crate) fn undo(&mut self, touched: TokenBefore) {
+        match touched {
+            TokenBefore::Mark { path, before } => {
+                self.touches.pop_back();
+                put_back(&mut self.by_path, path, before);
+            }
+            TokenBefore::Home { session, before } => put_back(&mut self.homes, session, before),
+            TokenBefore::Read { path, site, before } => {
+                let Some(sites) = self.reads.get_mut(&path) else { return };
+                put_back(sites, site, before);
+                if sites.is_empty() {
+                    self.reads.remove(&path);
+                }
+            }
+        }
     }
 
     /// The update `zxid`, and those before it, are applied.
@@ -73,5 +102,12 @@ impl OutstandingTokens {
         if !self.homes.is_empty() {
             self.homes.retain(|_, (_, last)| *last > zxid);
         }
+    }
+}
+
+fn put_back<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, before: Option<V>) {
+    match before {
+        Some(before) => drop(map.insert(key, before)),
+        None => drop(map.remove(&key)),
     }
 }

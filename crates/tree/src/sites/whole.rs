@@ -316,7 +316,7 @@ impl Tree {
                 if is_home {
                     self.check_token(path, holder).map_err(refused)?;
                 }
-                self.overlay.tokens.touch(stamp.zxid, path, holder);
+                self.overlay.touch_mark(stamp.zxid, path, holder);
                 SiteOp::Token { path, holder: self.said_holder(holder) }
             }
             SiteStep::Home { session, password, site } => {

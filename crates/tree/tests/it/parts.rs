@@ -318,6 +318,28 @@ fn a_session_is_remote_where_it_owns_something() {
 }
 
 #[test]
+fn what_a_session_of_another_site_owns_is_held_there_before_it_is_applied() {
+    let mut tree = Tree::new_part(Options::default());
+    let mut batch = Vec::new();
+    tree.prepare_site(1, 1, Stamp { zxid: 1 << 11, time_ms: 1 }, &mut batch).unwrap();
+    for update in Updates::new(&batch) {
+        tree.apply(&update.unwrap(), &mut ()).unwrap();
+    }
+    let mine = |tree: &mut Tree, part: &mut Part| {
+        let caller = Caller { session: 5, identities: &[] };
+        tree.part_op(part, PartOp::RemoteSession { home: 3 }, &caller).unwrap();
+        let create = create("/mine", b"", Ephemeral);
+        tree.part_op(part, PartOp::CreateAt { request: &create.request(), path: "/mine" }, &caller)
+    };
+    let mut part = begin(&mut tree, 5);
+    mine(&mut tree, &mut part).unwrap();
+    assert_eq!((tree.holder_to_be("/mine"), tree.home_to_be(5)), (Some(3), 3));
+    tree.part_undo(part);
+    assert!(!tree.has_proposed(), "nothing is left of what was undone");
+    assert_eq!(tree.holder_to_be("/mine"), Some(1));
+}
+
+#[test]
 fn a_session_that_is_closing_owns_nothing_any_more() {
     let mut tree = Tree::new_part(Options::default());
     let (_, remote) = alone(&mut tree, 5, PartOp::RemoteSession { home: 0 }).unwrap();
