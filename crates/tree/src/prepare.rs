@@ -495,6 +495,7 @@ impl Tree {
         self.release_quota(path, Usage { count: -1, bytes: -(state.data_len as i64) }, stamp.zxid);
         let state = Projected { presence: Presence::Gone, ..state };
         self.overlay.touch(stamp.zxid, path, hash, state, 0, None);
+        self.mark_will_be_gone(path, stamp.zxid);
     }
 
     fn prepare_set_data(

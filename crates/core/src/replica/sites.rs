@@ -251,6 +251,8 @@ impl Replica {
             let own = tree.own_site();
             let at_home = tree.sessions().filter(|session| Some(tree.home_of(session.id)) == own);
             self.sites.importing.clear();
+            // Nothing is proposed of reigns while this site is none of the others, so all that was is applied.
+            self.sites.proposed = ProposedReigns::default();
             self.sessions.live.replace_global(at_home.map(|it| (it.id, it.timeout_ms)), self.now);
             // Nobody was served before, so little else follows from what is there now. The log need not be read to
             // that end again.

@@ -346,6 +346,25 @@ fn a_site_that_was_given_up_is_not_told_what_is_done_since() {
 }
 
 #[test]
+fn who_wanted_to_be_the_hub_and_joins_anew_does_not_wait_for_that_reign() {
+    let mut world = World::new(3);
+    world.open(2);
+    world.lose(2);
+    world.settle();
+    // It has not heard of that.
+    let (now, others) = (world.now, SiteSet::of(HUB).with(3));
+    let claimed = world.site(2).server.claim_reign(SiteSet::default(), others, now).unwrap();
+    world.poll(2);
+    while world.store(2) {}
+    world.come_back(2, false);
+    world.settle();
+    assert!(claimed.reign > world.tree(2).reign());
+    let again = world.open(2);
+    assert_eq!(world.ask(again, &create(1, "/a", CreateMode::Persistent)).err, 0);
+    world.check_equal();
+}
+
+#[test]
 fn a_hub_of_the_past_does_not_tell_others_that_they_are_lost() {
     let mut world = World::new(3);
     let one = world.open(HUB);

@@ -219,6 +219,7 @@ impl Tree {
             }
             PartOp::Unmark { path } => {
                 PartitionOp::Unmark { path }.encode(&mut part.ops);
+                self.mark_will_be_gone(path, part.stamp().zxid);
                 Ok(PartResult::Done)
             }
             PartOp::CloseSession => {

@@ -87,26 +87,28 @@ impl Tree {
         {
             return self.home_to_be(session);
         }
-        let (applied, marked_len) = if self.sites.divided.marks.is_empty() {
-            let (at, id) = self.find_levels(path).last().unwrap_or(("/", ROOT_ID));
-            let (applied, marked) = self.marked_above(id);
-            (applied, self.level_len(at, id, marked))
-        } else {
-            let (applied, marked) = self.mark_of(path);
-            (applied, marked.len())
-        };
         if self.overlay.tokens.is_empty() {
-            return applied;
+            let (_, id) = self.find_levels(path).last().unwrap_or((ROOT, ROOT_ID));
+            let is_whole = self.sites.divided.marks.is_empty();
+            return if is_whole { self.marked_above(id).0 } else { self.mark_of(path).0 };
         }
-        let mut above = path;
-        loop {
-            if let Some(site) = self.overlay.tokens.mark(above) {
-                return site;
-            }
-            match path::split(above) {
-                Some((parent, _)) if parent.len() >= marked_len => above = parent,
-                _ => return applied,
-            }
+        let mut holder = self.marked_above(ROOT_ID).0;
+        for (at, mark) in self.marks_on(path) {
+            let mark = self.overlay.tokens.mark(at).unwrap_or(mark);
+            holder = if mark == NO_SITE { holder } else { mark };
+        }
+        holder
+    }
+
+    /// The mark of the znode at a path, or none, once everything proposed has been applied.
+    pub(super) fn mark_to_be(&self, path: &str) -> SiteId {
+        self.overlay.tokens.mark(path).unwrap_or_else(|| self.own_mark(path))
+    }
+
+    /// The znode at a path will be gone, and its mark with it: who holds what comes in its place is who holds its parent.
+    pub(crate) fn mark_will_be_gone(&mut self, path: &str, zxid: i64) {
+        if self.sites.are_there() && self.mark_to_be(path) != NO_SITE {
+            self.overlay.touch_mark(zxid, path, NO_SITE);
         }
     }
 
@@ -215,15 +217,23 @@ impl Tree {
     /// The same where znodes that live on other partitions have marks here: the mark that counts for what is at a path, and
     /// the path that has it.
     fn mark_of<'a>(&self, path: &'a str) -> (SiteId, &'a str) {
-        let mut above = Some(path);
-        while let Some(at) = above.filter(|at| *at != ROOT) {
-            let mark = self.own_mark(at);
-            if mark != NO_SITE {
-                return (mark, at);
+        let root = (self.marked_above(ROOT_ID).0, ROOT);
+        let marks = self.marks_on(path).filter(|(at, mark)| *at != ROOT && *mark != NO_SITE);
+        marks.last().map_or(root, |(at, mark)| (mark, at))
+    }
+
+    /// The marks of what is at a path and above it, from the root down, in one pass over the path: none where there is
+    /// none, or nothing.
+    fn marks_on<'p>(&self, path: &'p str) -> impl Iterator<Item = (&'p str, SiteId)> {
+        let mut above = Some(ROOT_ID);
+        self.hasher.levels(path).map(move |(at, hash)| {
+            if let Some((_, name)) = path::split(at) {
+                above = above.and_then(|parent| self.child_hashed(parent, name.as_bytes(), hash));
             }
-            above = path::split(at).map(|(parent, _)| parent);
-        }
-        (self.marked_above(ROOT_ID).0, ROOT)
+            let known = above.filter(|id| !self.nodes[*id].is_absent()).map(|id| self.nodes[id].mark());
+            let moved = || self.sites.divided.marks.get(at).copied();
+            (at, known.or_else(moved).unwrap_or(NO_SITE))
+        })
     }
 
     /// The mark of the znode at a path, wherever that lives if it is known here.

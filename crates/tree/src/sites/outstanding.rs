@@ -6,7 +6,7 @@ use alloc::string::String;
 
 #[derive(Debug, Default)]
 pub(crate) struct OutstandingTokens {
-    /// Who will be marked as the holder, and by which update.
+    /// Who will be marked as the holder, and by which update; nobody where a marked znode will be gone.
     by_path: BTreeMap<String, (SiteId, i64)>,
     touches: VecDeque<(i64, String)>,
     /// Where sessions will be at home, and by which update.
@@ -55,7 +55,7 @@ impl OutstandingTokens {
         TokenBefore::Read { path: path.into(), site, before }
     }
 
-    /// What the znode at a path will be marked with, if an outstanding update says.
+    /// What the znode at a path will be marked with, if an outstanding update says: nothing if it will be gone.
     pub(super) fn mark(&self, path: &str) -> Option<SiteId> {
         self.by_path.get(path).map(|(site, _)| *site)
     }

@@ -506,6 +506,26 @@ fn an_operation_needs_the_tokens_of_what_it_rests_on() {
 }
 
 #[test]
+fn the_mark_of_a_znode_that_will_be_gone_does_not_count_any_more() {
+    let mut hub = Site::new(HUB, 5);
+    let ask = |hub: &mut Site, frame: Frame| hub.prepare(&Asked { session: 0, frame }, 3);
+    ask(&mut hub, create("/a", b"", CreateMode::Persistent));
+    ask(&mut hub, create("/a/y", b"", CreateMode::Persistent));
+    hub.give("/a/y", 3, 4).unwrap();
+    assert_eq!(hub.tree.holder_to_be("/a/y"), Some(3), "as is proposed");
+    while hub.apply_next().is_some() {}
+    ask(&mut hub, delete("/a/y", -1));
+    ask(&mut hub, create("/a/y", b"", CreateMode::Persistent));
+    for path in ["/a/y", "/a/y/z", "/a"] {
+        assert_eq!(hub.tree.holder_to_be(path), Some(HUB), "{path}: what comes in its place is its parent's");
+    }
+    assert_eq!(hub.tree.holder("/a/y"), Some(3), "nothing of it is applied");
+    while hub.apply_next().is_some() {}
+    assert_eq!(hub.tree.holder("/a/y"), Some(HUB));
+    assert!(!hub.tree.has_proposed());
+}
+
+#[test]
 fn a_snapshot_says_whether_the_hub_has_asked_for_promises() {
     let mut site = Site::new(2, 5).tree;
     let seen: Vec<_> = site.seen().collect();
