@@ -931,9 +931,7 @@ impl Replica {
         {
             return;
         }
-        let tree = self.applied.partition.tree();
-        let is_on_its_way = tree.holder(&path) == Some(own) && tree.holder_to_be(&path) != Some(own);
-        if !is_on_its_way {
+        if !self.applied.partition.tree().is_leaving(&path) {
             self.tell_news(FIRST, SiteNews::NotReturned(path));
         }
     }

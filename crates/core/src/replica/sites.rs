@@ -884,13 +884,11 @@ impl Replica {
                 let _ = self.applied.partition.propose_read_return(&path, self.now);
                 continue;
             }
-            let is_here = |tree: &Tree| tree.holder_to_be(&path) == Some(own);
-            if is_here(self.applied.partition.tree()) && self.hand_token(&path, hub).is_ok() {
+            let is_here = self.applied.partition.tree().holder_to_be(&path) == Some(own);
+            if is_here && self.hand_token(&path, hub).is_ok() {
                 continue;
             }
-            let tree = self.applied.partition.tree();
-            let is_on_its_way = tree.holder(&path) == Some(own) && !is_here(tree);
-            if !is_on_its_way && self.sites.broker.declines(&path) {
+            if !self.applied.partition.tree().is_leaving(&path) && self.sites.broker.declines(&path) {
                 self.applied.partition.propose_site_item(None, &SiteItem::NotRecalled { path: &path });
             }
         }

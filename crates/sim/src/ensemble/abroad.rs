@@ -262,8 +262,8 @@ impl World {
         self.machines.get(&server).is_some_and(|machine| machine.paused_until_us > self.now_us)
     }
 
-    /// The server that has had a turn in the last step, if one has.
-    pub(crate) fn just_turned(&self) -> Option<u8> {
+    /// The server that has had a turn in the last step, if one has, and which of its threads.
+    pub(crate) fn just_turned(&self) -> Option<(u8, u8)> {
         self.turned
     }
 

@@ -217,8 +217,8 @@ pub struct World {
     pub(super) links: Links,
     spoke: BTreeMap<i64, u64>,
     pub(super) troubled_until_us: u64,
-    /// The server that has had a turn in the last step.
-    pub(super) turned: Option<u8>,
+    /// The server that has had a turn in the last step, and which of its threads.
+    pub(super) turned: Option<(u8, u8)>,
     pub(super) healing: bool,
     pub(super) counts: Outcome,
     /// What may be moved from partition to partition.
@@ -450,7 +450,7 @@ impl World {
                 let thread = self.process_mut(id).map(|process| process.thread(of));
                 if thread.and_then(|it| it.turn_at.take_if(|at| *at == now_us)).is_some() {
                     self.turn(id, of)?;
-                    self.turned = Some(id);
+                    self.turned = Some((id, of));
                 }
             }
             Happening::Word(id, life, from, to) => self.word_arrives(id, life, (from, to)),

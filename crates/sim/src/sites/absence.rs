@@ -210,7 +210,8 @@ impl SiteRun {
 
     /// Looks whether a site has begun to be the hub, and whether another one still is.
     pub(super) fn look_at_reigns(&mut self, at: usize) -> Checked {
-        let Some(server) = self.worlds[at].just_turned() else { return Ok(()) };
+        // Whether it is the hub its first partition says, by the time of its own last turn.
+        let Some((server, 0)) = self.worlds[at].just_turned() else { return Ok(()) };
         let Some(shard) = self.worlds[at].shard(server) else { return Ok(()) };
         let (reign, acts) = (shard.tree().reign(), shard.acts_as_hub());
         if reign > self.absences.reign {

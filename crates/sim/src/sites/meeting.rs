@@ -13,6 +13,8 @@ const TEND_US: u64 = 50_000;
 const RETRY_US: u64 = 200_000;
 /// How long the way to the other site varies, microseconds.
 const JITTER_US: u64 = 1000;
+/// So long whoever operates a site looks at what comes of another server's leading it, microseconds.
+const HAND_OVER_US: u64 = 5_000_000;
 /// A line that is cut for so long is taken for broken, microseconds.
 pub(super) const SILENCE_US: u64 = 2_500_000;
 /// How long it may take until a state that has come is a site's, microseconds.
@@ -304,14 +306,22 @@ impl SiteRun {
     }
 
     /// A site has been away for longer than the log of a server of another one reaches back. Who operates that has
-    /// another server lead.
+    /// the next server lead, whose log may, and sees for a while what comes of it: a hub has to lead for some time before
+    /// it may do anything.
     pub(super) fn strand(&mut self, at: usize, (server, life): (u8, u64), to: SiteId, why: &str) {
         self.counts.stranded += 1;
         self.given_up += u64::from(self.is_healing);
         let call = self.lines.with(at, (server, life), at_of(to));
         self.worlds[at].note("stranded", format_args!("server {server} cannot tell site {to} more: {why}"));
         call.into_iter().for_each(|(call, _)| self.hang_up(call));
-        self.worlds[at].hand_over(server, None);
+        let (now_us, ids) = (self.now_us, self.worlds[at].ids());
+        let is_early = |before: &u64| now_us < before + HAND_OVER_US;
+        if ids.len() == 1 || self.operator.handed_over_us.get(&at).is_some_and(is_early) {
+            return;
+        }
+        self.operator.handed_over_us.insert(at, now_us);
+        let place = ids.iter().position(|id| *id == server).unwrap_or_default();
+        self.worlds[at].hand_over(server, Some(ids[(place + 1) % ids.len()]));
     }
 }
 

@@ -100,6 +100,16 @@ impl Tree {
         holder
     }
 
+    /// Whether the token of what is at a path leaves this site: that is proposed, and not applied. Where the mark that says
+    /// that it is here will be gone with its znode, none is on its way.
+    #[must_use]
+    pub fn is_leaving(&self, path: &str) -> bool {
+        let own = self.own_site();
+        let is_gone = |(at, _): (&str, SiteId)| self.overlay.tokens.mark(at) == Some(NO_SITE);
+        let leaves = own.is_some() && self.holder(path) == own && self.holder_to_be(path) != own;
+        leaves && !self.marks_on(path).any(is_gone)
+    }
+
     /// The mark of the znode at a path, or none, once everything proposed has been applied.
     pub(super) fn mark_to_be(&self, path: &str) -> SiteId {
         self.overlay.tokens.mark(path).unwrap_or_else(|| self.own_mark(path))
