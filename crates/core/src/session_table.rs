@@ -84,6 +84,13 @@ impl SessionTable {
         self.decided.clear();
     }
 
+    /// The state with all sessions is another one since this position of the first partition's timeline, which is going to
+    /// tell everything of it. Whoever spoke for one of them before may have asked something that waits still.
+    pub(crate) fn is_replaced(&mut self, position: u64) {
+        self.changes += 1;
+        self.needs = self.needs.max(position);
+    }
+
     /// All is known up to there.
     pub(crate) fn told(&mut self, position: u64) {
         self.position = position;

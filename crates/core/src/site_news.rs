@@ -77,9 +77,9 @@ pub enum SiteNews {
     GiveRead(String, SiteSet),
     /// What was asked of the sender is about something that has moved: it is asked elsewhere.
     Elsewhere(Box<SiteNews>),
-    /// The receiver's part of the hub's state, which is this site's from where its timeline says so.
-    /// None if that is not whole.
-    Joined(Option<Box<Tree>>),
+    /// The receiver's part of the hub's state, which is this site's from where its timeline says so: at the first partition
+    /// from this position on. None if that is not whole.
+    Joined(Option<Box<Tree>>, u64),
 }
 
 /// A request that is on its way from a client of a partition.

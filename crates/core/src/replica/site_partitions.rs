@@ -796,7 +796,10 @@ impl Replica {
                 self.sites.divided.outcomes.push_back(*outcome);
                 self.take_ticket_outcomes();
             }
-            SiteNews::Joined(share) => {
+            SiteNews::Joined(share, position) => {
+                if share.is_some() {
+                    self.sessions.table.iter_mut().for_each(|table| table.is_replaced(position));
+                }
                 self.sites.divided.joined.push_back(share.map(|share| *share));
                 self.apply_committed();
             }
@@ -860,7 +863,7 @@ impl Replica {
                 | SiteNews::Durability { .. }
                 | SiteNews::Shared { .. }
                 | SiteNews::Outcome(_)
-                | SiteNews::Joined(_) => {}
+                | SiteNews::Joined(..) => {}
             }
         }
     }

@@ -9,6 +9,7 @@
 use crate::lease::Lease;
 use crate::replica::Replica;
 use crate::replica::site_policy::{Needs, only_waits, request_of};
+use crate::session_table::SessionNews;
 use crate::site_news::{SiteNews, Tried};
 use crate::site_requests::Forwarded;
 use crate::sites::{AskedBack, Broker, KEPT_LEAST_BYTES, Made, Outgoing, ProposedReigns, SiteLinks};
@@ -241,11 +242,12 @@ impl Replica {
         if let Outcome::Site(SiteItem::Joined { .. }) = item.outcome
             && shares.is_none()
         {
-            self.other_partitions().for_each(|to| self.tell_news(to, SiteNews::Joined(None)));
+            self.other_partitions().for_each(|to| self.tell_news(to, SiteNews::Joined(None, 0)));
         }
         if let Some(shares) = shares {
+            let position = self.applied.applying;
             for (partition, share) in (1..).zip(shares) {
-                self.tell_news(partition, SiteNews::Joined(Some(Box::new(share))));
+                self.tell_news(partition, SiteNews::Joined(Some(Box::new(share)), position));
             }
             let tree = self.applied.partition.tree();
             let own = tree.own_site();
@@ -254,6 +256,8 @@ impl Replica {
             // Nothing is proposed of reigns while this site is none of the others, so all that was is applied.
             self.sites.proposed = ProposedReigns::default();
             self.sessions.live.replace_global(at_home.map(|it| (it.id, it.timeout_ms)), self.now);
+            // Other sessions are there, of which other partitions have heard nothing.
+            self.sessions.news = self.sessions.news.take().map(|_| SessionNews::of_everything());
             // Nobody was served before, so little else follows from what is there now. The log need not be read to
             // that end again.
             self.applied.snapshots.begin();
