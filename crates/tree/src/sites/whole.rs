@@ -14,7 +14,7 @@ use crate::sites::names::SiteSet;
 use crate::sites::ops::{SiteOp, TokenRefusal};
 use crate::tree::Tree;
 use crate::update::{self, CorruptUpdate, Op, Update};
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use stoa_wire::{ErrorCode, MultiResults, Stat};
 
@@ -72,46 +72,60 @@ pub enum SiteStep<'a> {
 struct Side<'a> {
     partition: u8,
     ops: VecDeque<Op<'a>>,
+    taken: usize,
+    /// Where each side of what is done at a cut stands among all operations, of those that are left.
+    cuts: BTreeMap<Cut<'a>, VecDeque<usize>>,
+}
+
+/// A side of what is done at a cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Cut<'a> {
+    path: &'a str,
+    is_create: bool,
+    /// Whether it is the parent's side, or the znode's.
+    of_parent: bool,
+}
+
+impl<'a> Cut<'a> {
+    fn new(op: &Op<'a>) -> Option<Self> {
+        let Op::Partition(op) = op else { return None };
+        let (path, is_create, of_parent) = match op {
+            PartitionOp::CreateAt(create) => (create.path, true, false),
+            PartitionOp::DeleteAt { path } => (*path, false, false),
+            PartitionOp::Adopt { path, .. } | PartitionOp::AdoptOf { path, .. } => (*path, true, true),
+            PartitionOp::Disown { path } => (*path, false, true),
+            _ => return None,
+        };
+        Some(Self { path, is_create, of_parent })
+    }
 }
 
 impl<'a> Side<'a> {
     fn new(partition: u8, update: &Update<'a>) -> Result<Self, CorruptUpdate> {
-        let mut ops = VecDeque::new();
+        let mut side = Self { partition, ops: VecDeque::new(), taken: 0, cuts: BTreeMap::new() };
         update.for_each_op(|op| {
-            ops.push_back(op);
+            if let Some(cut) = Cut::new(&op) {
+                side.cuts.entry(cut).or_default().push_back(side.ops.len());
+            }
+            side.ops.push_back(op);
             Ok(())
         })?;
-        Ok(Self { partition, ops })
+        Ok(side)
     }
 
-    /// Whether it has the znode's side of what is done at a path.
-    fn has(&self, path: &str, is_create: bool) -> bool {
-        self.ops.iter().any(|op| match op {
-            Op::Partition(PartitionOp::CreateAt(create)) => is_create && create.path == path,
-            Op::Partition(PartitionOp::DeleteAt { path: deleted }) => !is_create && *deleted == path,
-            _ => false,
-        })
+    fn take(&mut self) -> Option<Op<'a>> {
+        let op = self.ops.pop_front()?;
+        self.taken += 1;
+        if let Some(places) = Cut::new(&op).and_then(|cut| self.cuts.get_mut(&cut)) {
+            places.pop_front();
+        }
+        Some(op)
     }
 
-    /// So many operations come before the parent's side of that, and itself; 0 where it has none.
-    fn up_to_parents(&self, path: &str, is_create: bool) -> usize {
-        let at = self.ops.iter().position(|op| match op {
-            Op::Partition(PartitionOp::Adopt { path: of, .. } | PartitionOp::AdoptOf { path: of, .. }) => {
-                is_create && *of == path
-            }
-            Op::Partition(PartitionOp::Disown { path: of }) => !is_create && *of == path,
-            _ => false,
-        });
-        at.map_or(0, |at| at + 1)
-    }
-}
-
-/// What an operation is the znode's side of: where, and whether that is a create.
-fn at_cut<'a>(op: &Op<'a>) -> Option<(&'a str, bool)> {
-    match op {
-        Op::Partition(PartitionOp::CreateAt(create)) => Some((create.path, true)),
-        Op::Partition(PartitionOp::DeleteAt { path }) => Some((path, false)),
-        _ => None,
+    /// So many operations come up to that side of what is done at a cut, itself among them; 0 where it is not here.
+    fn up_to(&self, cut: &Cut<'_>) -> usize {
+        let place = self.cuts.get(cut).and_then(VecDeque::front);
+        place.map_or(0, |place| place + 1 - self.taken)
     }
 }
 
@@ -134,11 +148,15 @@ impl<'a> Merge<'a, '_> {
     /// Takes the next operation of a side, or first what has to come before that. Returns whether it is the znode's side of
     /// what is done at that path.
     fn step(&mut self, at: usize, until: Option<(&str, Option<i32>)>) -> bool {
-        let Some(next) = self.sides[at].ops.front().map(at_cut) else { return true };
-        let is_last = next.is_some() && next == until.map(|(path, cversion)| (path, cversion.is_some()));
-        if let Some((path, is_create)) = next.filter(|_| !is_last) {
+        let Some(next) = self.sides[at].ops.front().map(Cut::new) else { return true };
+        let next = next.filter(|cut| !cut.of_parent);
+        let is_last = next.is_some_and(|cut| {
+            until.is_some_and(|(path, cversion)| (cut.path, cut.is_create) == (path, cversion.is_some()))
+        });
+        if let Some(cut) = next.filter(|_| !is_last) {
             // Its place is where its parent's side is, if there is one.
-            let counts = self.sides.iter().map(|side| side.up_to_parents(path, is_create));
+            let of_parent = Cut { of_parent: true, ..cut };
+            let counts = self.sides.iter().map(|side| side.up_to(&of_parent));
             if let Some((parents, count)) = counts.enumerate().find(|(_, count)| *count > 0) {
                 let left = self.sides[parents].ops.len() - count;
                 while self.sides[parents].ops.len() > left {
@@ -148,7 +166,7 @@ impl<'a> Merge<'a, '_> {
             }
         }
         let cversion = until.and_then(|(_, cversion)| cversion).filter(|_| is_last);
-        if let Some(op) = self.sides[at].ops.pop_front() {
+        if let Some(op) = self.sides[at].take() {
             self.put(self.sides[at].partition, op, cversion);
         }
         is_last
@@ -156,7 +174,8 @@ impl<'a> Merge<'a, '_> {
 
     /// The parent's side is the next: what the znode's partition has done up to there comes first.
     fn cut(&mut self, path: &str, cversion: Option<i32>) {
-        if let Some(at) = self.sides.iter().position(|side| side.has(path, cversion.is_some())) {
+        let cut = Cut { path, is_create: cversion.is_some(), of_parent: false };
+        if let Some(at) = self.sides.iter().position(|side| side.up_to(&cut) > 0) {
             self.flush(at, Some((path, cversion)));
         }
     }
