@@ -44,7 +44,7 @@ pub(super) struct Absences {
     /// Whether all was in order when one of them went.
     was_in_order: bool,
     /// Who is away, or given up, has not changed since, or somebody was the hub.
-    since_us: u64,
+    pub(super) since_us: u64,
     given_up: usize,
     /// The last reign that has begun anywhere.
     reign: u64,

@@ -307,21 +307,28 @@ impl SiteRun {
 
     /// A site has been away for longer than the log of a server of another one reaches back. Who operates that has
     /// the next server lead, whose log may, and sees for a while what comes of it: a hub has to lead for some time before
-    /// it may do anything.
+    /// it may do anything. Where all of them have led it is as with what no log has at all.
     pub(super) fn strand(&mut self, at: usize, (server, life): (u8, u64), to: SiteId, why: &str) {
         self.counts.stranded += 1;
         self.given_up += u64::from(self.is_healing);
-        let call = self.lines.with(at, (server, life), at_of(to));
         self.worlds[at].note("stranded", format_args!("server {server} cannot tell site {to} more: {why}"));
-        call.into_iter().for_each(|(call, _)| self.hang_up(call));
         let (now_us, ids) = (self.now_us, self.worlds[at].ids());
-        let is_early = |before: &u64| now_us < before + HAND_OVER_US;
-        if ids.len() == 1 || self.operator.handed_over_us.get(&at).is_some_and(is_early) {
-            return;
+        // Sites that have lost touch with each other wait for who operates them, so long nobody may be the hub.
+        self.absences.since_us = now_us;
+        let (last_us, times) = self.operator.handed_over.get(&at).copied().unwrap_or_default();
+        if self.plan.is_automatic() && times >= ids.len() {
+            // None of them can.
+            self.operator.handed_over.remove(&at);
+            return self.is_torn(at, (server, life), to);
         }
-        self.operator.handed_over_us.insert(at, now_us);
-        let place = ids.iter().position(|id| *id == server).unwrap_or_default();
-        self.worlds[at].hand_over(server, Some(ids[(place + 1) % ids.len()]));
+        let call = self.lines.with(at, (server, life), at_of(to));
+        call.into_iter().for_each(|(call, _)| self.hang_up(call));
+        if last_us == 0 || now_us > last_us + HAND_OVER_US {
+            self.operator.handed_over.insert(at, (now_us, times + 1));
+            let place = ids.iter().position(|id| *id == server).unwrap_or_default();
+            let next = ids[(place + 1) % ids.len()];
+            self.worlds[at].hand_over(server, Some(next).filter(|next| *next != server));
+        }
     }
 }
 

@@ -60,8 +60,9 @@ pub(super) struct Operator {
     /// Who could not tell the one that was to be the hub all that this lacks, and which site a hub could not.
     torn: Option<usize>,
     is_left_out: Option<usize>,
-    /// When a site was last led by another server, because the one before could not tell somebody what that lacks.
-    pub(super) handed_over_us: BTreeMap<usize, u64>,
+    /// When a site was last led by another server, because the one before could not tell somebody what that lacks, and how
+    /// often it was by now.
+    pub(super) handed_over: BTreeMap<usize, (u64, usize)>,
     /// So often nobody got to be the hub in time.
     failed: u32,
     /// The first site has begun anew, and another one stands first in its settings.
