@@ -363,6 +363,16 @@ impl Overlay {
         self.touches.push_back(Touch { zxid, slot, child_delta, acl });
     }
 
+    /// A znode of which nothing but children that go is proposed has become what it is now.
+    pub(crate) fn renew(&mut self, path: &str, hash: u32, applied: Projected) {
+        debug_assert!(self.undo.is_none(), "nothing is applied while something is prepared");
+        let Some(slot) = self.slot_of(path, hash) else { return };
+        let state = &mut self.entries[slot as usize].state;
+        if state.presence == Presence::Here && state.kind == applied.kind {
+            *state = Projected { pzxid: state.pzxid.max(applied.pzxid), ..applied };
+        }
+    }
+
     fn new_entry(
         &mut self,
         path: &str,

@@ -39,10 +39,40 @@ impl Tree {
             }
             apply(self, op)
         })?;
+        self.renew_projections(update)?;
         self.end_absent(update)?;
         self.sites.seen.insert(source_of_zxid(update.zxid), update.zxid);
         self.zxids.last = self.zxids.last.max(update.zxid);
         Ok(())
+    }
+
+    /// What this update has changed may be projected here, though its token is elsewhere: whoever deletes a znode touches
+    /// its parent, and needs no token of that. Nothing but the number of children and the pzxid is proposed of it then,
+    /// and all else is as it is now. Otherwise its version, or the number of the next sequential child, would be given
+    /// twice when its token comes here.
+    fn renew_projections(&mut self, update: &Update<'_>) -> Result<(), CorruptUpdate> {
+        if self.overlay.is_empty() {
+            return Ok(());
+        }
+        update.for_each_op(|op| {
+            let changed = match op {
+                Op::SetData { path, .. } | Op::SetAcl { path, .. } => Some(path),
+                Op::Create { create, .. } => path::split(create.path).map(|(parent, _)| parent),
+                Op::Partition(PartitionOp::Adopt { path, .. } | PartitionOp::AdoptOf { path, .. }) => {
+                    path::split(path).map(|(parent, _)| parent)
+                }
+                _ => None,
+            };
+            if let Some(path) = changed {
+                let hash = self.hasher.path(path);
+                if self.overlay.may_touch(hash)
+                    && let Some(id) = self.lookup_hashed(path, hash)
+                {
+                    self.overlay.renew(path, hash, self.project_applied(id));
+                }
+            }
+            Ok(())
+        })
     }
 
     fn expect_of_other_site(&self, update: &Update<'_>) -> Result<(), CorruptUpdate> {

@@ -506,6 +506,36 @@ fn an_operation_needs_the_tokens_of_what_it_rests_on() {
 }
 
 #[test]
+fn what_others_do_to_the_parent_of_what_is_deleted_here_counts_before_that_is_applied() {
+    let (mut hub, mut leaf) = (Site::new(HUB, 5), Site::new(2, 6));
+    let ask = |site: &mut Site, frame: Frame| site.prepare(&Asked { session: 0, frame }, 3);
+    let tell = |hub: &mut Site, leaf: &mut Site| {
+        while let Some(Entry::Own(batch)) = hub.apply_next() {
+            Updates::new(&batch).for_each(|update| leaf.tree.import(&update.unwrap(), &mut ()).unwrap());
+        }
+    };
+    ask(&mut hub, create("/a", b"", CreateMode::Persistent));
+    ask(&mut hub, create("/a/y", b"", CreateMode::Persistent));
+    hub.give("/a/y", 2, 4).unwrap();
+    tell(&mut hub, &mut leaf);
+    // It needs no token of the parent, which is the hub's.
+    ask(&mut leaf, delete("/a/y", -1));
+    ask(&mut hub, set("/a", b"1", -1));
+    ask(&mut hub, set_acl("/a", OPEN_ACL, -1));
+    ask(&mut hub, create("/a/n", b"", CreateMode::PersistentSequential));
+    hub.give("/a", 2, 5).unwrap();
+    tell(&mut hub, &mut leaf);
+    assert_eq!(leaf.tree.holder_to_be("/a"), Some(2));
+    ask(&mut leaf, set("/a", b"2", -1));
+    ask(&mut leaf, create("/a/n", b"", CreateMode::PersistentSequential));
+    while leaf.apply_next().is_some() {}
+    let stat = leaf.tree.get("/a").unwrap().stat();
+    assert_eq!((stat.version, stat.aversion, stat.num_children), (2, 1, 2));
+    let names: Vec<_> = leaf.tree.names_below("/a").collect();
+    assert_eq!(names, ["n0000000001", "n0000000002"]);
+}
+
+#[test]
 fn the_mark_of_a_znode_that_will_be_gone_does_not_count_any_more() {
     let mut hub = Site::new(HUB, 5);
     let ask = |hub: &mut Site, frame: Frame| hub.prepare(&Asked { session: 0, frame }, 3);
