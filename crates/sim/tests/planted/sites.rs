@@ -61,7 +61,6 @@ alarms! {
     a_reign_before_all_have_followed_is_found: ReignBeforeAllFollow in "hubs",
     a_site_that_is_given_up_and_heeded_is_found: LostIsHeeded in "losses",
     what_is_forgotten_between_two_hubs_is_found: ReignForgetsWhatWaits in "hubs",
-    who_is_sent_to_a_site_that_has_not_joined_is_found: SentHomeBeforeItHasJoined in "losses",
     what_comes_late_from_who_is_given_up_is_found: ImportedBehindAClaim in "losses",
     a_hub_that_needs_no_lease_is_found: HubNeedsNoLease in "automatic",
     a_promise_that_is_not_kept_is_found: PromiseIsNotKept in "automatic",
