@@ -1,16 +1,12 @@
 //! Which server a suite drives.
 
 use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
 
 use crate::arguments::Arguments;
-use crate::{peer, run, workspace};
+use crate::{build, peer, workspace};
 
 /// How many sites there are, where there are any.
 const SITES: usize = 3;
-
-const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 
 /// The server under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,9 +73,7 @@ impl Against {
     pub(crate) fn prepare(self) -> Result<(), String> {
         match self {
             Against::Stoa | Against::Ensemble(_) | Against::Site(..) | Against::Divided(_) => {
-                let mut cargo = Command::new("cargo");
-                cargo.args(["build", "--release", "--package", "stoa"]).current_dir(workspace::root());
-                run::must(&mut cargo, BUILD_LIMIT).map(|_| ())
+                build::program("stoa").map(|_| ())
             }
             Against::ZooKeeper => peer::fetch().map(|_| ()),
         }

@@ -3,6 +3,7 @@
 
 mod against;
 mod arguments;
+mod build;
 mod c_client;
 mod fuzz;
 mod peer;
@@ -67,7 +68,7 @@ const SEEDS: u64 = 200;
 const ENSEMBLE_SEEDS: u64 = 300;
 /// How many partitions the servers have that clients drive once more.
 const PARTITIONS: u8 = 4;
-const FUZZ_SECONDS: u64 = 40;
+const FUZZ_SECONDS: u64 = 25;
 const KILL_ROUNDS: u64 = 10;
 const LINEARIZABLE_ROUNDS: u64 = 6;
 const LOCKS_ROUNDS: u64 = 3;

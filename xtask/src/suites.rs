@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::against::Against;
 use crate::arguments::Arguments;
 use crate::tally::{self, Tally};
-use crate::{peer, python, run, workspace};
+use crate::{build, peer, python, run, workspace};
 
 /// How the suites find the server: a command line to which they add `--port` and `--data-dir`.
 pub(crate) const SERVER_COMMAND: &str = "SERVER_COMMAND";
@@ -46,7 +46,8 @@ const AUDIT_LIMIT: Duration = Duration::from_secs(600);
 const CHECKER_LIMIT: Duration = Duration::from_secs(120);
 const PROGRAMS_LIMIT: Duration = Duration::from_secs(900);
 const APT_LIMIT: Duration = Duration::from_secs(300);
-const BUILD_LIMIT: Duration = Duration::from_secs(1200);
+/// What a program of this repository may take.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(1200);
 
 /// kazoo's own tests, all but those in `tests/kazoo/left-out.txt`.
 pub(crate) fn kazoo(against: Against, more: &[String]) -> Result<Tally, String> {
@@ -141,11 +142,9 @@ pub(crate) fn cost(more: &[String]) -> Result<Tally, String> {
     if Command::new("valgrind").arg("--version").output().is_err() {
         install("Valgrind", "valgrind")?;
     }
-    let mut cost = Command::new("cargo");
-    cost.args(["run", "--quiet", "--release", "--package", "stoa-cost", "--"])
-        .args(more)
-        .current_dir(workspace::root());
-    let outcome = run::run(&mut cost, BUILD_LIMIT)?;
+    let mut cost = build::program("stoa-cost")?;
+    cost.args(more).current_dir(workspace::root());
+    let outcome = run::run(&mut cost, PROGRAM_LIMIT)?;
     Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }
 
@@ -153,21 +152,18 @@ pub(crate) fn cost(more: &[String]) -> Result<Tally, String> {
 pub(crate) fn oracle(more: &[String]) -> Result<Tally, String> {
     Against::Stoa.prepare()?;
     Against::ZooKeeper.prepare()?;
-    let mut oracle = Command::new("cargo");
-    oracle
-        .args(["run", "--quiet", "--release", "--package", "stoa-oracle", "--"])
-        .args(more)
-        .current_dir(workspace::root());
-    let outcome = run::run(&mut oracle, BUILD_LIMIT)?;
+    let mut oracle = build::program("stoa-oracle")?;
+    oracle.args(more).current_dir(workspace::root());
+    let outcome = run::run(&mut oracle, PROGRAM_LIMIT)?;
     Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }
 
 /// The same `zoo.cfg` read by Stoa and by Apache ZooKeeper's own classes, and what comes out compared.
 pub(crate) fn settings(more: &[String]) -> Result<Tally, String> {
     let jars = peer::fetch()?;
-    let mut program = Command::new("cargo");
+    let mut program = build::program("stoa-settings")?;
     program
-        .args(["run", "--quiet", "--release", "--package", "stoa-settings", "--", "--jars"])
+        .arg("--jars")
         .arg(jars)
         .arg("--program")
         .arg(workspace::suite("settings").join("Effective.java"))
@@ -177,18 +173,15 @@ pub(crate) fn settings(more: &[String]) -> Result<Tally, String> {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STOA_")) {
         program.env_remove(name);
     }
-    let outcome = run::run(&mut program, BUILD_LIMIT)?;
+    let outcome = run::run(&mut program, PROGRAM_LIMIT)?;
     Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }
 
 /// The simulator over a range of seeds.
 pub(crate) fn simulation(kind: &str, seeds: u64) -> Result<Tally, String> {
-    let mut simulator = Command::new("cargo");
-    simulator
-        .args(["run", "--quiet", "--release", "--package", "stoa-sim", "--", kind, "--seeds"])
-        .arg(seeds.to_string())
-        .current_dir(workspace::root());
-    let outcome = run::run(&mut simulator, BUILD_LIMIT)?;
+    let mut simulator = build::program("stoa-sim")?;
+    simulator.args([kind, "--seeds"]).arg(seeds.to_string()).current_dir(workspace::root());
+    let outcome = run::run(&mut simulator, PROGRAM_LIMIT)?;
     Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }
 
@@ -268,12 +261,7 @@ pub(crate) fn sasl(more: &[String]) -> Result<Tally, String> {
         ("cc", "build-essential"),
         ("java", "openjdk-17-jdk-headless"),
     ])?;
-    let mut build = Command::new("cargo");
-    build
-        .args(["build", "--quiet", "--package", "stoa-sasl", "--example", "accept"])
-        .current_dir(workspace::root());
-    run::must(&mut build, BUILD_LIMIT)?;
-    let accept = workspace::target().join("debug").join("examples").join("accept");
+    let accept = build::example("accept")?;
     pytest(python::command_for("sasl")?.env("SASL_ACCEPT", accept), "sasl", more, SASL_LIMIT)
 }
 
@@ -360,10 +348,7 @@ pub(crate) fn programs(mut arguments: Arguments) -> Result<Tally, String> {
 /// Has processes take one lock in all ways, and breaks them, the ensemble and the links between them.
 pub(crate) fn locks(rounds: u64, more: &[String]) -> Result<Tally, String> {
     Against::Stoa.prepare()?;
-    let mut build = Command::new("cargo");
-    build.args(["build", "--release", "--package", "stoa-locks"]).current_dir(workspace::root());
-    run::must(&mut build, BUILD_LIMIT)?;
-    let mut program = Command::new(workspace::target().join("release").join("stoa-locks"));
+    let mut program = build::program("stoa-locks")?;
     program
         .arg("--rounds")
         .arg(rounds.to_string())

@@ -4,8 +4,10 @@ use clap::{Args, Parser, Subcommand};
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::ops::Add;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::time::Instant;
 use stoa_sim::ensemble::{self, Failure, Outcome};
 use stoa_sim::partitions;
@@ -64,6 +66,10 @@ struct Seeds {
     /// Go on after a failure.
     #[arg(long)]
     keep_going: bool,
+    /// How many at a time; otherwise as many as there are processors. With 1, the traces of several come one after the
+    /// other.
+    #[arg(long)]
+    jobs: Option<NonZeroUsize>,
 }
 
 #[derive(Args)]
@@ -186,12 +192,12 @@ fn main() -> ExitCode {
 }
 
 impl Seeds {
-    fn each<T: Default + Add<Output = T> + Display>(
+    fn each<T: Default + Add<Output = T> + Display + Send>(
         &self,
         kinds: &str,
-        run: impl Fn(u64) -> Option<(String, Result<T, Failure>)>,
+        run: impl Fn(u64) -> Option<(String, Result<T, Failure>)> + Sync,
     ) -> ExitCode {
-        over_seeds(self.from..self.from + self.seeds, self.keep_going, run).unwrap_or_else(|| unknown(kinds))
+        over_seeds(self.from..self.from + self.seeds, self, run).unwrap_or_else(|| unknown(kinds))
     }
 }
 
@@ -201,34 +207,65 @@ fn unknown(kinds: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Runs one seed after the other, and says what came of them. `run` begins with [`AT_HAND`]; it returns what it was,
-/// or `None` if there is no such kind of run.
-#[allow(clippy::print_stderr, reason = "a program for the command line")]
-fn over_seeds<S, T: Default + Add<Output = T> + Display>(
-    seeds: impl IntoIterator<Item = S>,
-    keep_going: bool,
-    run: impl Fn(S) -> Option<(String, Result<T, Failure>)>,
-) -> Option<ExitCode> {
-    let began = Instant::now();
-    let (mut passed, mut failed, mut worst) = (0_u64, 0_u64, 0_u8);
-    let mut total = T::default();
-    for seed in seeds {
-        match run(seed)? {
-            (_, Ok(outcome)) => {
-                passed += 1;
-                total = total + outcome;
+/// What came of the seeds so far.
+#[derive(Default)]
+struct Tally<T> {
+    passed: u64,
+    failed: u64,
+    worst: u8,
+    total: T,
+}
+
+impl<T: Default + Add<Output = T>> Tally<T> {
+    #[allow(clippy::print_stderr, reason = "a program for the command line")]
+    fn count(&mut self, what: &str, result: Result<T, Failure>) {
+        match result {
+            Ok(outcome) => {
+                self.passed += 1;
+                self.total = std::mem::take(&mut self.total) + outcome;
             }
-            (what, Err(failure)) => {
-                failed += 1;
-                worst = worst.max(code_of(&failure));
+            Err(failure) => {
+                self.failed += 1;
+                self.worst = self.worst.max(code_of(&failure));
                 eprintln!("seed {what}: {failure}");
                 AT_HAND.with_borrow(|command| eprintln!("  to see it again: {command}"));
-                if !keep_going {
-                    break;
-                }
             }
         }
     }
+}
+
+/// Runs seeds, several at a time, and says what came of them. `run` begins with [`AT_HAND`]; it
+/// returns what it was, or `None` if there is no such kind of run.
+fn over_seeds<S: Send, T: Default + Add<Output = T> + Display + Send>(
+    seeds: impl IntoIterator<Item = S, IntoIter: Send>,
+    how: &Seeds,
+    run: impl Fn(S) -> Option<(String, Result<T, Failure>)> + Sync,
+) -> Option<ExitCode> {
+    let began = Instant::now();
+    let left = Mutex::new(Some(seeds.into_iter()));
+    let tally = Mutex::new(Tally::default());
+    let next = || left.lock().ok()?.as_mut()?.next();
+    let stop = || left.lock().map(|mut left| *left = None);
+    let work = || -> Option<()> {
+        while let Some(seed) = next() {
+            let Some((what, result)) = run(seed) else {
+                let _ = stop();
+                return None;
+            };
+            if result.is_err() && !how.keep_going {
+                let _ = stop();
+            }
+            tally.lock().ok()?.count(&what, result);
+        }
+        Some(())
+    };
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = how.jobs.map_or_else(processors, usize::from);
+    let known = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().all(|worker| matches!(worker.join(), Ok(Some(()))))
+    });
+    let Tally { passed, failed, worst, total } = tally.into_inner().ok().filter(|_| known)?;
     say(&total);
     say(&format_args!("{:.1} s of real time", began.elapsed().as_secs_f64()));
     say(&format_args!("{passed} passed, {failed} failed"));
@@ -351,7 +388,7 @@ impl Standalone {
 
     fn run(&self) -> ExitCode {
         let Some(plan) = self.plan() else { return unknown("`stoa-sim profiles`") };
-        let ran = over_seeds(plan, self.seeds.keep_going, |(seed, profile)| {
+        let ran = over_seeds(plan, &self.seeds, |(seed, profile)| {
             let once = || live(seed, &profile, self.steps, false);
             let result = once().and_then(|first| match seed % REPEAT_ONE_IN {
                 0 if once()? != first => {

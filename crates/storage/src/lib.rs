@@ -20,7 +20,6 @@ extern crate alloc;
 
 mod disk;
 mod error;
-#[cfg(any(test, feature = "testing"))]
 pub mod faulty;
 mod folder;
 mod format;

@@ -43,9 +43,11 @@ pub(super) struct Absences {
     away: BTreeMap<usize, u64>,
     /// Whether all was in order when one of them went.
     was_in_order: bool,
-    /// Who is away, or given up, has not changed since, or somebody was the hub.
+    /// Who is away, or given up, or leads a site that is there, has not changed since, or somebody was the hub.
     pub(super) since_us: u64,
     given_up: usize,
+    /// The terms that those who are there have had a leader in, added up.
+    terms: u64,
     /// The last reign that has begun anywhere.
     reign: u64,
 }
@@ -193,10 +195,14 @@ impl SiteRun {
         let (away, given_up) = (self.absences.away.len(), self.operator.dooms.len());
         let acts = |at: usize| self.first_of(at).is_some_and(|shard| shard.acts_as_hub());
         let is_known = (0..self.worlds.len()).any(acts);
-        if is_known || away != before || given_up != self.absences.given_up {
+        // Whoever leads a site anew counts from then on for how long that has promised to take no part.
+        let is_there = |at: &usize| !self.absences.away.contains_key(at);
+        let terms = (0..self.worlds.len()).filter(is_there).map(|at| self.worlds[at].newest_led()).sum();
+        if is_known || away != before || given_up != self.absences.given_up || terms != self.absences.terms {
             self.absences.since_us = now_us;
         }
         self.absences.given_up = given_up;
+        self.absences.terms = terms;
         let doomed = self.operator.dooms.keys().filter(|at| !self.absences.away.contains_key(at));
         let may_be_one = away == 0 || away + doomed.count() == 1 && self.absences.was_in_order;
         if may_be_one && now_us > self.absences.since_us + PATIENCE_US {
