@@ -1,31 +1,48 @@
-//! What ordering costs: processor time for an update, of all members together, without network and
-//! disk. `cargo run --release -p stoa-group --example cost`
+//! What ordering costs, without network and disk: processor time for an update, of all members together, and time that a
+//! leader takes for an entry, by how many members it has, sent to each or once for all. `cargo run --release -p stoa-group --example cost`
 
 #![allow(clippy::print_stdout, reason = "it is what this program is for")]
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stoa_group::{Config, Group, Mark, Members, Message, Output, Pieces, Restored};
 
 const UPDATE_BYTES: usize = 150;
 const ENTRIES: u32 = 200_000;
+/// Of larger ensembles so many messages are enough.
+const MESSAGES: u64 = 2_000_000;
+const LEADER: u64 = 1;
 
 struct Ensemble {
     groups: BTreeMap<u64, Group>,
     committed: u64,
+    /// What the leader takes in its engine, and to put what it says to others into bytes.
+    engine: Duration,
+    coding: Duration,
 }
 
 impl Ensemble {
-    fn new(servers: u64) -> Self {
+    fn new(servers: u64, spreads: bool) -> Self {
         let voters: Vec<u64> = (1..=servers).collect();
         let base = Mark { members: Members::of_voters(&voters), ..Mark::default() };
         let restored = Restored { base, ..Restored::default() };
         let group = |id| Group::new(&Config::new(id, id), &restored).expect("a new group is sound");
-        let mut ensemble = Self { groups: voters.iter().map(|id| (*id, group(*id))).collect(), committed: 0 };
-        ensemble.group(1).campaign();
+        let mut ensemble = Self {
+            groups: voters.iter().map(|id| (*id, group(*id))).collect(),
+            committed: 0,
+            engine: Duration::ZERO,
+            coding: Duration::ZERO,
+        };
+        ensemble.group(LEADER).set_spreading(spreads);
+        ensemble.group(LEADER).campaign();
         ensemble.settle();
+        for _ in 0..10 {
+            ensemble.group(LEADER).tick();
+            ensemble.settle();
+        }
+        assert_eq!(ensemble.group(LEADER).fed() as u64, if spreads { servers - 1 } else { 0 });
         ensemble
     }
 
@@ -33,61 +50,127 @@ impl Ensemble {
         self.groups.get_mut(&id).expect("there is such a server")
     }
 
-    /// Every disk stores at once, every message arrives, in the form in which it travels.
+    /// Every disk stores at once, every message arrives, in the form in which it travels. What is spread arrives at all, and
+    /// what they acknowledge then comes back together.
     fn settle(&mut self) {
         loop {
-            let mut messages = Vec::new();
-            for (id, group) in &mut self.groups {
-                while let Some(output) = group.poll() {
-                    match output {
-                        Output::Send(message) => messages.push(message),
-                        Output::Store(store) => {
-                            black_box(store.encode());
-                            group.stored(store.number);
-                        }
-                        Output::Committed(entries) if *id == 1 => self.committed += entries.len() as u64,
-                        _ => {}
-                    }
-                }
-            }
-            if messages.is_empty() {
+            let (messages, spread) = self.said();
+            if messages.is_empty() && spread.is_empty() {
                 return;
             }
+            for message in spread {
+                let message = self.carried(&message);
+                for (_, group) in self.groups.iter_mut().filter(|(id, _)| **id != LEADER) {
+                    group.step(message.addressed(group.id())).expect("members make sense");
+                }
+            }
+            let is_fed = self.group(LEADER).fed() > 0;
+            let mut acknowledged = Vec::new();
             for message in messages {
-                let mut bytes = Pieces::default();
-                message.encode(&mut bytes);
-                let message = Message::decode(bytes.join()).expect("it was encoded just now");
-                self.group(message.to()).step(message).expect("members make sense");
+                let message = self.carried(&message);
+                match message.acknowledges().filter(|_| is_fed) {
+                    Some(position) => acknowledged.push((message.from(), position)),
+                    None => self.step(message),
+                }
+            }
+            let began = Instant::now();
+            let leader = self.group(LEADER);
+            let term = leader.status().term;
+            leader.acknowledge(term, acknowledged);
+            self.engine += began.elapsed();
+        }
+    }
+
+    fn step(&mut self, message: Message) {
+        let (to, began) = (message.to(), Instant::now());
+        self.group(to).step(message).expect("members make sense");
+        if to == LEADER {
+            self.engine += began.elapsed();
+        }
+    }
+
+    /// A message as it arrives.
+    fn carried(&mut self, message: &Message) -> Message {
+        let began = Instant::now();
+        let mut bytes = Pieces::default();
+        message.encode(&mut bytes);
+        if message.from() == LEADER {
+            self.coding += began.elapsed();
+        }
+        Message::decode(bytes.join()).expect("it was encoded just now")
+    }
+
+    /// What all members say, and what they do besides.
+    fn said(&mut self) -> (Vec<Message>, Vec<Message>) {
+        let (mut messages, mut spread) = (Vec::new(), Vec::new());
+        for (id, group) in &mut self.groups {
+            let began = Instant::now();
+            while let Some(output) = group.poll() {
+                match output {
+                    Output::Send(message) => messages.push(message),
+                    Output::Spread(message) => spread.push(message),
+                    Output::Store(store) => {
+                        black_box(store.encode());
+                        group.stored(store.number);
+                    }
+                    Output::Committed(entries) if *id == LEADER => self.committed += entries.len() as u64,
+                    _ => {}
+                }
+            }
+            if *id == LEADER {
+                self.engine += began.elapsed();
             }
         }
+        (messages, spread)
+    }
+
+    /// Proposes entries one after the other, each of so many bytes.
+    fn order(&mut self, entries: u32, bytes: usize) {
+        let payload = Bytes::from(vec![7; bytes]);
+        let before = self.committed;
+        (self.engine, self.coding) = Default::default();
+        for n in 0..entries {
+            let began = Instant::now();
+            self.group(LEADER).propose(payload.clone()).expect("the first one leads");
+            self.engine += began.elapsed();
+            self.settle();
+            if n % 1024 == 0 {
+                for group in self.groups.values_mut() {
+                    let mark = group.mark();
+                    group.offer_snapshot(mark);
+                    group.compact(u64::MAX, 0);
+                }
+            }
+        }
+        assert_eq!(self.committed - before, u64::from(entries));
     }
 }
 
 fn main() {
     for servers in [1, 3, 5] {
         for updates in [1, 16, 64] {
-            let mut ensemble = Ensemble::new(servers);
             let entries = ENTRIES / updates;
-            let payload = Bytes::from(vec![7; UPDATE_BYTES * updates as usize]);
-            let before = ensemble.committed;
+            let mut ensemble = Ensemble::new(servers, false);
             let began = Instant::now();
-            for n in 0..entries {
-                ensemble.group(1).propose(payload.clone()).expect("the first one leads");
-                ensemble.settle();
-                if n % 1024 == 0 {
-                    for group in ensemble.groups.values_mut() {
-                        let mark = group.mark();
-                        group.offer_snapshot(mark);
-                        group.compact(u64::MAX, 0);
-                    }
-                }
-            }
-            let took = began.elapsed();
-            assert_eq!(ensemble.committed - before, u64::from(entries));
-            let each = took.as_nanos() as f64 / f64::from(entries * updates);
+            ensemble.order(entries, UPDATE_BYTES * updates as usize);
+            let each = began.elapsed().as_nanos() as f64 / f64::from(entries * updates);
             println!(
                 "{servers} servers, {updates:2} updates an entry: {each:7.0} ns an update, all members together"
             );
         }
+    }
+    for (servers, spreads) in
+        [3, 15, 50, 100, 200].into_iter().flat_map(|servers| [(servers, false), (servers, true)])
+    {
+        let entries = u32::try_from(MESSAGES / (servers * servers)).unwrap_or(u32::MAX).min(20_000);
+        let mut ensemble = Ensemble::new(servers, spreads);
+        ensemble.order(entries, UPDATE_BYTES * 64);
+        let each = |took: Duration| took.as_secs_f64() * 1e6 / f64::from(entries);
+        println!(
+            "{servers:3} servers, 64 updates an entry, {}: the leader's engine takes {:6.1} us an entry, its messages {:5.1}",
+            if spreads { "once for all" } else { "to each" },
+            each(ensemble.engine),
+            each(ensemble.coding),
+        );
     }
 }

@@ -6,6 +6,7 @@ use crate::history::History;
 use crate::members::{self, Change, Members};
 use crate::message::Message;
 use crate::record::{Restored, Store};
+use crate::spread::Spread;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -79,6 +80,9 @@ pub enum Role {
 pub enum Output {
     /// Send a message. It may be lost, doubled, delayed or overtaken.
     Send(Message),
+    /// Take an append to all other members, each of whom steps it [addressed](Message::addressed) to itself. It may be lost
+    /// like any message. It comes only where [`Group::set_spreading`] has said so.
+    Spread(Message),
     /// Make something durable.
     Store(Store),
     /// Apply entries: they are on a majority's disks, and will be at these positions for ever.
@@ -189,13 +193,13 @@ pub struct Status {
 
 /// A member of a group.
 pub struct Group {
-    raft: RawNode<Held>,
+    pub(crate) raft: RawNode<Held>,
     history: Option<History>,
     seed: u64,
     /// See [`Config::skipped_terms`]; 0 when that is done.
     skipped_terms: u64,
     election_ticks: usize,
-    outputs: VecDeque<Output>,
+    pub(crate) outputs: VecDeque<Output>,
     /// What may come out after which store.
     after_store: VecDeque<AfterStore>,
     /// Number of the last store with another term or vote than before.
@@ -204,10 +208,8 @@ pub struct Group {
     commit_unstored: bool,
     /// A change of members is among it.
     change_unstored: bool,
-    /// The term of the last [`Output::Leader`].
-    leader_term: u64,
-    /// Number of the last store that an [`Output::Leader`] waits for.
-    leader_store: u64,
+    /// The term of the last [`Output::Leader`], and the number of the last store that one waits for.
+    leader_told: (u64, u64),
     /// Stores up to this number are durable.
     durable: u64,
     /// The vote that is durable.
@@ -215,6 +217,7 @@ pub struct Group {
     /// A snapshot is being taken over. Until it is durable this member is deaf: the engine, asked
     /// anything meanwhile, would look for entries that the snapshot has replaced.
     taking_over: Option<TakingOver>,
+    pub(crate) spread: Spread,
 }
 
 struct TakingOver {
@@ -282,11 +285,11 @@ impl Group {
             vote_store: 0,
             commit_unstored: false,
             change_unstored: false,
-            leader_term: vote.term,
-            leader_store: 0,
+            leader_told: (vote.term, 0),
             durable: 0,
             durable_vote: vote,
             taking_over: None,
+            spread: Spread::new(config.heartbeat_ticks),
         };
         group.choose_timeout();
         Some(group)
@@ -302,6 +305,7 @@ impl Group {
             return self.campaign();
         }
         self.raft.tick();
+        self.tick_spread();
         self.choose_timeout();
     }
 
@@ -319,6 +323,7 @@ impl Group {
             // The engine would pass it on in the name of who asked, and nobody takes that from us.
             return Ok(());
         }
+        self.look_at_refusal(&message.raft);
         let stepped = self.raft.step(*message.raft);
         self.choose_timeout();
         match stepped {
@@ -352,7 +357,7 @@ impl Group {
         self.raft.raft.prs().conf().voters().ids().is_empty()
     }
 
-    fn leads(&self) -> bool {
+    pub(crate) fn leads(&self) -> bool {
         self.raft.raft.state == StateRole::Leader
     }
 
@@ -578,6 +583,7 @@ impl Group {
     /// Messages to this member do not arrive for now. What it has is found out anew when they do: should it have lost
     /// some of it meanwhile, a heartbeat must not tell it that what stands there in its log is committed.
     pub fn unreachable(&mut self, member: u64) {
+        self.send_directly(member);
         self.raft.report_unreachable(member);
         if self.leads()
             && let Some(progress) = self.raft.raft.mut_prs().get_mut(member)
@@ -605,6 +611,12 @@ impl Group {
             members: self.members(),
             matched,
         }
+    }
+
+    /// This member's number.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.raft.raft.id
     }
 
     /// Whether this server belongs to the group in any way.
@@ -638,7 +650,7 @@ impl Group {
         let engine = &self.raft.raft;
         let (term, leader) = (engine.term, engine.leader_id);
         // The engine says nothing when the same member leads the next term.
-        let changes = ready.ss().is_some() || (leader != 0 && term != self.leader_term);
+        let changes = ready.ss().is_some() || (leader != 0 && term != self.leader_told.0);
         let changed = changes.then(|| Output::Leader { term, leader, role: role(engine.state) });
         for read in ready.take_read_states() {
             if let Ok(id) = <[u8; 8]>::try_from(read.request_ctx.as_slice()) {
@@ -656,7 +668,10 @@ impl Group {
             vote = Some(self.held().vote.clone());
         }
         self.commit_unstored |= !stores && vote.is_some();
-        let mut now = sends(ready.take_messages());
+        let mut messages = ready.take_messages();
+        self.drop_heartbeats(&mut messages);
+        let mut now = sends(messages);
+        self.spread(&entries, &mut now);
         let mut after = sends(ready.take_persisted_messages());
         let committed = ready.take_committed_entries();
         if votes_anew {
@@ -669,7 +684,7 @@ impl Group {
             after.splice(..0, now.drain(..));
         }
         if let Some(changed) = changed {
-            self.leader_term = term;
+            self.leader_told.0 = term;
             self.tell_leader(changed, waits, number, &mut after);
         }
         self.give(now);
@@ -711,9 +726,9 @@ impl Group {
     /// Tells who leads, with what comes out after this store if it has to wait, or if something of the
     /// kind waits already: told in the wrong order, it would be believed for the whole term.
     fn tell_leader(&mut self, changed: Output, waits: bool, number: u64, after: &mut Vec<Output>) {
-        let is_behind = self.after_store.front().is_some_and(|front| front.number <= self.leader_store);
+        let is_behind = self.after_store.front().is_some_and(|front| front.number <= self.leader_told.1);
         if waits || is_behind {
-            self.leader_store = number;
+            self.leader_told.1 = number;
             after.insert(0, changed);
         } else {
             self.outputs.push_back(changed);
@@ -733,6 +748,8 @@ impl Group {
                 let change = members::parse(&entry.data);
                 // Proposers have looked whether it can be made, and nothing came between.
                 if let Ok(state) = self.raft.apply_conf_change(&change) {
+                    // The engine begins anew with those who are new to it.
+                    self.feed_nobody();
                     let members = self.held_mut().members_are(entry.index, state);
                     self.outputs.push_back(Output::Members(Box::new(members)));
                     self.step_down_if_no_voter();
@@ -768,7 +785,7 @@ impl Group {
     /// The engine draws a timeout at random whenever its term or role changes; this one is a
     /// function of the seed and the term. Set after every call: a comparison with what was there
     /// before would miss a draw that happened to give the same.
-    fn choose_timeout(&mut self) {
+    pub(crate) fn choose_timeout(&mut self) {
         let mut state = self.seed ^ self.raft.raft.term.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -777,7 +794,7 @@ impl Group {
         self.raft.raft.set_randomized_election_timeout(self.election_ticks + more);
     }
 
-    fn held(&self) -> &Held {
+    pub(crate) fn held(&self) -> &Held {
         self.raft.store()
     }
 

@@ -11,6 +11,7 @@
 //! | [`Group::stored`] | [`Output::Store`] |
 //! | [`Group::propose`], [`Group::propose_changes`] | [`Output::Committed`], [`Output::Members`] |
 //! | [`Group::read`] | [`Output::Read`] |
+//! | [`Group::set_spreading`], [`Group::acknowledge`] | [`Output::Spread`] |
 //! | [`Group::campaign`], [`Group::transfer`] | [`Group::status`] |
 //! | [`Group::offer_snapshot`], [`Group::snapshot_sent`], [`Group::compact`] | [`Output::SendSnapshot`], [`Output::SnapshotWanted`] |
 //!
@@ -36,6 +37,7 @@ mod members;
 mod message;
 mod pieces;
 mod record;
+mod spread;
 
 pub use codec::DecodeError;
 pub use group::{Config, Group, Output, ProposeError, Role, Status, StepError};

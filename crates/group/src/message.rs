@@ -6,7 +6,7 @@
 //!            committed_term u64, request_snapshot u64, hint u64, context, [mark]
 //! ```
 //! Integers are little-endian; `context` has its length (u32) before it; `mark` and `entries` are those of
-//! [`crate::codec`]. The header is whose message it is and for whom; the entries are the same bytes in every
+//! [`crate::codec`]. `to` is 0 in an append that is for all members. The header is whose message it is and for whom; the entries are the same bytes in every
 //! message that carries them, so that one copy can serve many.
 
 use crate::codec::{self, DecodeError, get_bytes, get_mark, get_number, get_u8, put_bytes, put_mark};
@@ -61,7 +61,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Whom it is for.
+    /// Whom it is for; 0 for all.
     #[must_use]
     pub fn to(&self) -> u64 {
         self.raft.to
@@ -208,7 +208,8 @@ impl Message {
         ] {
             *field = get_number(bytes)?;
         }
-        if raft.to == 0 || raft.from == 0 {
+        let is_for_all = raft.to == 0 && raft.get_msg_type() == MessageType::MsgAppend;
+        if raft.from == 0 || raft.to == 0 && !is_for_all {
             return Err(DecodeError::Member);
         }
         raft.context = get_bytes(bytes)?;
@@ -232,7 +233,10 @@ impl Message {
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let raft = &self.raft;
-        write!(f, "{} to {}: ", raft.from, raft.to)?;
+        match raft.to {
+            0 => write!(f, "{} to all: ", raft.from)?,
+            to => write!(f, "{} to {to}: ", raft.from)?,
+        }
         let no = if raft.reject { "no" } else { "yes" };
         let (position, term) = (raft.index, raft.log_term);
         match raft.get_msg_type() {

@@ -319,6 +319,12 @@ impl<C: Copy + Ord> Timeline<C> {
                 let to = server_of(message.to())?;
                 self.say(to, Message::Group(message));
             }
+            // Each is told by itself.
+            GroupOutput::Spread(message) => {
+                for to in self.member_ids().into_iter().filter(|to| *to != self.config.server) {
+                    self.say(to, Message::Group(message.addressed(member_of(to))));
+                }
+            }
             GroupOutput::SendSnapshot(message) => {
                 let position = message.snapshot().map_or(0, |mark| mark.position);
                 let to = server_of(message.to())?;

@@ -71,6 +71,12 @@ pub(crate) struct World {
     pub(crate) tells: bool,
     /// What members do wrong.
     pub(crate) planted: Option<Planted>,
+    /// Appends come out once for all.
+    spreads: bool,
+    /// So many were.
+    pub(crate) spread: u64,
+    /// So many acknowledgements have come.
+    acknowledged: u64,
 }
 
 impl Drop for World {
@@ -97,6 +103,9 @@ impl World {
             story: Vec::new(),
             tells: true,
             planted: None,
+            spreads: false,
+            spread: 0,
+            acknowledged: 0,
         };
         for id in voters.iter().chain(others) {
             let server = Server {
@@ -111,6 +120,16 @@ impl World {
             world.start(*id);
         }
         world
+    }
+
+    /// From now on appends come out once for all who keep up.
+    #[allow(dead_code, reason = "one of the two tests has no use for it")]
+    pub(crate) fn spread_appends(&mut self) {
+        self.spreads = true;
+        self.servers
+            .values_mut()
+            .filter_map(|server| server.group.as_mut())
+            .for_each(|group| group.set_spreading(true));
     }
 
     fn tell(&mut self, line: impl FnOnce() -> String) {
@@ -139,6 +158,7 @@ impl World {
 
     pub(crate) fn start(&mut self, id: u64) {
         self.tell(|| format!("{id} starts"));
+        let spreads = self.spreads;
         let server = self.server(id);
         server.starts += 1;
         let config = Config {
@@ -150,6 +170,7 @@ impl World {
         server.state = state;
         server.snapshots = BTreeMap::from([(restored.base.position, server.state)]);
         let mut group = Group::new(&config, &restored).expect("what was stored is sound");
+        group.set_spreading(spreads);
         if restored.base.position > 0 {
             group.offer_snapshot(restored.base);
         }
@@ -240,7 +261,17 @@ impl World {
             }
             // Who was never asked may be someone who was a member once.
             let mut refused = None;
-            self.with(to, |group| refused = group.step(message).err());
+            // Whoever passes on what is acknowledged may lower it, and some comes directly.
+            let in_bulk =
+                message.acknowledges().filter(|_| self.spreads && !self.acknowledged.is_multiple_of(4));
+            let lowered = u64::from(self.acknowledged.is_multiple_of(3));
+            self.acknowledged += u64::from(message.acknowledges().is_some());
+            self.with(to, |group| match in_bulk {
+                Some(position) => {
+                    group.acknowledge(message.term(), [(from, position.saturating_sub(lowered))]);
+                }
+                None => refused = group.step(message).err(),
+            });
             assert!(
                 matches!(refused, None | Some(stoa_group::StepError::Stranger)),
                 "{refused:?}: {}",
@@ -259,6 +290,13 @@ impl World {
                 Output::Send(message) => {
                     self.tell(|| format!("{message}"));
                     self.network.push_back(Parcel { message, snapshot: None });
+                }
+                Output::Spread(message) => {
+                    self.tell(|| format!("{message}"));
+                    self.spread += 1;
+                    for to in self.servers.keys().filter(|to| **to != id) {
+                        self.network.push_back(Parcel { message: message.addressed(*to), snapshot: None });
+                    }
                 }
                 Output::SendSnapshot(message) => {
                     let position = message.snapshot().unwrap().position;

@@ -1,0 +1,248 @@
+//! Appends that come out once for many members.
+//!
+//! A leader that has each member sent its own append writes and answers for as many as there are. Where others take appends
+//! to members (down trees, say), they come out once, as [`Output::Spread`], and what members acknowledge comes back in
+//! bulk, by [`Group::acknowledge`].
+//!
+//! **This is Raft as it is.** An append says what the leader's log has behind a position; what its receiver does depends on
+//! that and on its own state, and on nothing that the leader thinks of it. So whatever takes an append to a member, the
+//! leader could have sent it itself at that moment, through a network that loses, doubles, delays and reorders. An
+//! acknowledgement says that a member has the leader's log up to a position on its disk; that stays true for as long as
+//! the disk does, so it may come late, more than once, lowered, or with others. Members are counted one by one, never by
+//! groups: sizes of groups would be other quorums than those of elections.
+//!
+//! **Fed** is a member to whom others take appends. For the engine its window is closed, so it says nothing to it. A member
+//! is fed when it has, or is on its way to have, all that there is; when it stands still though more was spread, or
+//! refuses something, the leader sends to it directly until it has everything again.
+
+use crate::group::{Group, Output};
+use crate::message::Message;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use raft::eraftpb::{self, MessageType};
+use raft::{ProgressState, StateRole};
+
+/// See the module. It is of one term of a leader.
+#[derive(Debug, Default)]
+pub(crate) struct Spread {
+    is_on: bool,
+    /// Those who are fed, and what they had to have at the last look.
+    fed: BTreeMap<u64, u64>,
+    /// Up to here it was spread that they are committed.
+    committed: u64,
+    /// That the leader is there has to be said.
+    is_idle: bool,
+    /// Ticks from one look at them to the next, and until the next one.
+    look_ticks: usize,
+    look_in: usize,
+}
+
+impl Spread {
+    /// Whoever leads looks as often as it says that it is there.
+    pub(crate) fn new(heartbeat_ticks: usize) -> Self {
+        Self { look_ticks: heartbeat_ticks, ..Self::default() }
+    }
+}
+
+impl Group {
+    /// Whether appends come out once for all who keep up, for others to take them to each. Off to begin with.
+    pub fn set_spreading(&mut self, is_on: bool) {
+        if self.spread.is_on && !is_on {
+            self.feed_nobody();
+        }
+        self.spread.is_on = is_on;
+    }
+
+    /// At the leader: how many members are given appends by others.
+    #[must_use]
+    pub fn fed(&self) -> usize {
+        self.spread.fed.len()
+    }
+
+    /// At the leader of a term: these members have its log on their disks up to these positions. What is of another term,
+    /// or of nobody, is passed over.
+    pub fn acknowledge(&mut self, term: u64, acknowledged: impl IntoIterator<Item = (u64, u64)>) {
+        let engine = &mut self.raft.raft;
+        if engine.state != StateRole::Leader || engine.term != term {
+            return;
+        }
+        let (id, last) = (engine.id, engine.raft_log.last_index());
+        let mut is_news = false;
+        let mut others = Vec::new();
+        for (member, position) in acknowledged {
+            // In its term a leader has lost nothing: nobody has more of its log.
+            if member == id || position > last {
+                continue;
+            }
+            let is_fed = self.spread.fed.contains_key(&member);
+            let Some(progress) = engine.mut_prs().get_mut(member) else { continue };
+            if is_fed && progress.state == ProgressState::Replicate {
+                progress.recent_active = true;
+                is_news |= progress.maybe_update(position);
+                progress.ins.free_to(position);
+            } else {
+                others.push((member, position));
+            }
+        }
+        if is_news && engine.maybe_commit() {
+            // To those who are not fed.
+            engine.bcast_append();
+        }
+        // Whom the engine sends to it sends more when it hears from him.
+        for (from, index) in others {
+            let mut answer = eraftpb::Message { from, to: id, term, index, ..Default::default() };
+            answer.set_msg_type(MessageType::MsgAppendResponse);
+            // It is of a member, so the engine takes it.
+            let _ = self.raft.step(answer);
+        }
+        self.choose_timeout();
+    }
+
+    /// Time goes on: who keeps up is fed, and who does not is sent to.
+    pub(crate) fn tick_spread(&mut self) {
+        if !self.spread.is_on || !self.leads() {
+            return;
+        }
+        if self.spread.look_in > 0 {
+            self.spread.look_in -= 1;
+            return;
+        }
+        self.spread.look_in = self.spread.look_ticks;
+        let engine = &self.raft.raft;
+        let (id, last) = (engine.id, engine.raft_log.last_index());
+        // Whom the lead is handed to has to be sent the rest by the engine, which waits for that alone.
+        let heir = engine.lead_transferee;
+        let mut late = Vec::new();
+        let mut in_step = Vec::new();
+        for (member, progress) in engine.prs().iter().filter(|(member, _)| **member != id) {
+            let keeps_up = progress.state == ProgressState::Replicate;
+            match self.spread.fed.get(member) {
+                Some(wanted) if !keeps_up || progress.matched < *wanted => late.push(*member),
+                // Everything was sent to it, so it lacks nothing that is spread from now on.
+                None if keeps_up && progress.next_idx > last && heir != Some(*member) => {
+                    in_step.push(*member);
+                }
+                _ => {}
+            }
+        }
+        late.into_iter().for_each(|member| self.send_directly(member));
+        self.spread.fed.values_mut().for_each(|wanted| *wanted = last);
+        for member in in_step {
+            self.raft.raft.adjust_max_inflight_msgs(member, 0);
+            self.spread.fed.insert(member, last);
+        }
+    }
+
+    /// A member is not fed any more, if it was: the leader sends to it.
+    pub(crate) fn send_directly(&mut self, member: u64) {
+        if self.spread.fed.remove(&member).is_none() {
+            return;
+        }
+        let engine = &mut self.raft.raft;
+        let (window, leads) = (engine.max_inflight, engine.state == StateRole::Leader);
+        let Some(progress) = engine.mut_prs().get_mut(member) else { return };
+        if leads && progress.state == ProgressState::Replicate {
+            // From behind what it is known to have.
+            progress.become_replicate();
+        }
+        progress.ins.set_cap(window);
+        if leads {
+            engine.send_append(member);
+        }
+    }
+
+    /// Nobody is fed: the term is over, or others are the members.
+    pub(crate) fn feed_nobody(&mut self) {
+        if self.spread.fed.is_empty() {
+            return;
+        }
+        let fed: Vec<u64> = self.spread.fed.keys().copied().collect();
+        fed.into_iter().for_each(|member| self.send_directly(member));
+        self.spread = Spread { is_on: self.spread.is_on, ..Spread::new(self.spread.look_ticks) };
+    }
+
+    /// Who refuses something lacks what was before it: that is found out directly.
+    pub(crate) fn look_at_refusal(&mut self, message: &eraftpb::Message) {
+        if message.reject && message.get_msg_type() == MessageType::MsgAppendResponse {
+            self.send_directly(message.from);
+        }
+    }
+
+    /// Takes out what the engine would say to each of those who are fed: that the leader is there. A question rides on some
+    /// of it, and waits for an answer of each.
+    pub(crate) fn drop_heartbeats(&mut self, messages: &mut Vec<eraftpb::Message>) {
+        if self.spread.fed.is_empty() {
+            return;
+        }
+        let before = messages.len();
+        let spread = &self.spread;
+        messages.retain(|message| {
+            message.get_msg_type() != MessageType::MsgHeartbeat
+                || !message.context.is_empty()
+                || !spread.fed.contains_key(&message.to)
+        });
+        self.spread.is_idle |= messages.len() < before;
+    }
+
+    /// What is new comes out for all who are fed: entries, that more of them are committed, or that the leader is there.
+    pub(crate) fn spread(&mut self, entries: &[eraftpb::Entry], out: &mut Vec<Output>) {
+        if !self.leads() {
+            return self.feed_nobody();
+        }
+        let engine = &self.raft.raft;
+        let (term, id) = (engine.term, engine.id);
+        let (last, committed) = (engine.raft_log.last_index(), engine.raft_log.committed);
+        let is_news = !entries.is_empty() || committed > self.spread.committed || self.spread.is_idle;
+        if self.spread.fed.is_empty() || !is_news {
+            return;
+        }
+        let mut previous = entries.first().map_or(last, |first| first.index - 1);
+        let mut rest = entries;
+        loop {
+            let (now, later) = rest.split_at(self.portion(rest));
+            let log_term = self.held().term_at(previous).unwrap_or(0);
+            let mut append =
+                eraftpb::Message { from: id, term, index: previous, log_term, ..Default::default() };
+            append.set_msg_type(MessageType::MsgAppend);
+            append.commit = committed;
+            append.set_entries(now.to_vec().into());
+            previous += now.len() as u64;
+            out.push(Output::Spread(Message { raft: Box::new(append) }));
+            rest = later;
+            if rest.is_empty() {
+                break;
+            }
+        }
+        (self.spread.committed, self.spread.is_idle) = (committed, false);
+    }
+
+    /// How many of these entries go into one message.
+    fn portion(&self, entries: &[eraftpb::Entry]) -> usize {
+        let most = self.raft.raft.max_msg_size;
+        let mut bytes = 0;
+        let fits = |entry: &&eraftpb::Entry| {
+            let is_first = bytes == 0;
+            bytes += entry.data.len() as u64 + 1;
+            is_first || bytes <= most
+        };
+        entries.iter().take_while(fits).count()
+    }
+}
+
+impl Message {
+    /// The same for one of those that it was spread to.
+    #[must_use]
+    pub fn addressed(&self, to: u64) -> Self {
+        let mut raft = self.raft.clone();
+        raft.to = to;
+        Self { raft }
+    }
+
+    /// Up to where its sender has the leader's log on its disk, if it says that and nothing else.
+    #[must_use]
+    pub fn acknowledges(&self) -> Option<u64> {
+        let is_one = self.raft.get_msg_type() == MessageType::MsgAppendResponse && !self.raft.reject;
+        is_one.then_some(self.raft.index)
+    }
+}
