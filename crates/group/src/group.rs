@@ -461,6 +461,7 @@ impl Group {
     /// ask again. A member that does not lead has nothing to hand over.
     pub fn transfer(&mut self, to: u64) {
         if self.raft.raft.state == StateRole::Leader {
+            self.send_directly(to);
             self.raft.transfer_leader(to);
         }
     }

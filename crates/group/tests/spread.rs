@@ -1,0 +1,162 @@
+//! Appends that come out once for all: who is fed, who is not, and what an acknowledgement that was passed on counts for.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use stoa_group::{Config, Group, Mark, Members, Message, Output, Restored};
+
+/// Three members, of which the first leads. Disks store at once.
+struct Three {
+    groups: BTreeMap<u64, Group>,
+    sent: Vec<Message>,
+    spread: Vec<Message>,
+}
+
+impl Three {
+    fn new() -> Self {
+        let base = Mark { position: 1, term: 1, members: Members::of_voters(&[1, 2, 3]) };
+        let restored = Restored { base, ..Restored::default() };
+        let group = |id| (id, Group::new(&Config::new(id, id), &restored).unwrap());
+        let mut three = Self { groups: [1, 2, 3].map(group).into(), sent: Vec::new(), spread: Vec::new() };
+        three.leader().set_spreading(true);
+        three.leader().campaign();
+        three.talk();
+        three.tick();
+        assert_eq!(three.leader().fed(), 2);
+        three
+    }
+
+    fn leader(&mut self) -> &mut Group {
+        self.groups.get_mut(&1).unwrap()
+    }
+
+    fn committed(&mut self) -> u64 {
+        self.leader().status().committed
+    }
+
+    fn poll(&mut self) {
+        for group in self.groups.values_mut() {
+            while let Some(output) = group.poll() {
+                match output {
+                    Output::Send(message) => self.sent.push(message),
+                    Output::Spread(message) => self.spread.push(message),
+                    Output::Store(store) => group.stored(store.number),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// What is sent to one member arrives; what is spread does not.
+    fn talk(&mut self) {
+        loop {
+            self.poll();
+            if self.sent.is_empty() {
+                return;
+            }
+            for message in std::mem::take(&mut self.sent) {
+                self.groups.get_mut(&message.to()).unwrap().step(message).unwrap();
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        // A look comes with every heartbeat, which is every other tick here.
+        for _ in 0..3 {
+            self.leader().tick();
+            self.talk();
+        }
+    }
+
+    fn propose(&mut self) -> u64 {
+        let position = self.leader().propose(Bytes::from_static(b"something")).unwrap();
+        self.poll();
+        position
+    }
+}
+
+#[test]
+fn an_append_comes_out_once_and_makes_of_each_what_one_of_its_own_would() {
+    let mut three = Three::new();
+    three.spread.clear();
+    let position = three.propose();
+    assert!(three.sent.is_empty(), "{:?}", three.sent);
+    let [append] = &std::mem::take(&mut three.spread)[..] else { panic!("one append") };
+    assert_eq!((append.to(), append.span().unwrap().last), (0, position));
+    for to in [2, 3] {
+        three.groups.get_mut(&to).unwrap().step(append.addressed(to)).unwrap();
+    }
+    three.poll();
+    let acknowledged: Vec<_> =
+        three.sent.drain(..).map(|it| (it.from(), it.acknowledges().unwrap())).collect();
+    assert_eq!(acknowledged, [(2, position), (3, position)]);
+    let term = three.leader().status().term;
+    three.leader().acknowledge(term, acknowledged);
+    three.talk();
+    assert_eq!(three.committed(), position);
+    // That it is committed comes out for all, too.
+    let [append] = &three.spread[..] else { panic!("one append") };
+    three.groups.get_mut(&2).unwrap().step(append.addressed(2)).unwrap();
+    assert_eq!(three.groups[&2].status().committed, position);
+}
+
+#[test]
+fn what_is_of_another_term_of_nobody_or_more_than_there_is_counts_for_nothing() {
+    let mut three = Three::new();
+    let position = three.propose();
+    let before = three.committed();
+    let term = three.leader().status().term;
+    three.leader().acknowledge(term - 1, [(2, position)]);
+    three.leader().acknowledge(term + 1, [(2, position)]);
+    three
+        .leader()
+        .acknowledge(term, [(1, position), (4, position), (0, position), (2, position + 1), (3, u64::MAX)]);
+    three.poll();
+    assert_eq!(three.committed(), before);
+    // One that follows is told by nobody.
+    three.groups.get_mut(&2).unwrap().acknowledge(term, [(3, position)]);
+    // The same member twice is one.
+    three.leader().acknowledge(term, [(2, position - 1), (2, position)]);
+    three.poll();
+    assert_eq!(three.committed(), position);
+}
+
+#[test]
+fn who_does_not_get_what_was_spread_is_sent_it_and_then_fed_again() {
+    let mut three = Three::new();
+    let position = three.propose();
+    // Nothing of it arrives anywhere, and nobody says so.
+    three.tick();
+    three.tick();
+    assert_eq!(three.committed(), position, "they were sent to");
+    three.tick();
+    assert_eq!(three.leader().fed(), 2);
+    // One that refuses lacks something: at once.
+    three.propose();
+    three.spread.clear();
+    let last = three.propose();
+    let append = three.spread.pop().unwrap();
+    three.groups.get_mut(&3).unwrap().step(append.addressed(3)).unwrap();
+    three.talk();
+    assert_eq!((three.leader().fed(), three.committed()), (1, last));
+}
+
+#[test]
+fn whom_the_lead_is_handed_to_is_sent_what_it_lacks() {
+    let mut three = Three::new();
+    three.propose();
+    three.leader().transfer(2);
+    three.talk();
+    three.tick();
+    three.tick();
+    assert_eq!(three.groups[&2].status().leader, 2);
+    assert_eq!(three.leader().fed(), 0, "it leads no more");
+    // It sends to all, as they were never fed by it.
+    let position = {
+        let second = three.groups.get_mut(&2).unwrap();
+        second.propose(Bytes::from_static(b"more")).unwrap()
+    };
+    three.talk();
+    assert!(three.groups.values().all(|group| group.status().last == position));
+}
