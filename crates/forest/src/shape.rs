@@ -18,10 +18,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// The most trees that a forest may have: frames of more would not be cheaper, and edges are connections.
-pub const TREES_MAX: u8 = 16;
+pub(crate) const TREES_MAX: u8 = 16;
 
 /// The most children that may be asked for.
-pub const CHILDREN_MAX: u8 = 64;
+pub(crate) const CHILDREN_MAX: u8 = 64;
 
 /// How many trees there are, and how wide they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +31,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// A forest of `trees` trees (1 to [`TREES_MAX`]; fewer where there are fewer servers), whose interiors have
-    /// `children` interiors below them (`trees` to [`CHILDREN_MAX`]). `None` for other numbers. The paper calls them
+    /// A forest of `trees` trees (1 to 16; fewer where there are fewer servers), whose interiors stand
+    /// in levels, each `children` times as wide as the one above it (`trees` to 64). `None` for other numbers. The paper calls them
     /// `MAX_COLOR_NUM` and `MAX_CHILDREN_SIZE`.
     #[must_use]
     pub fn new(trees: u8, children: u8) -> Option<Self> {
@@ -46,7 +46,7 @@ impl Settings {
         self.trees
     }
 
-    /// How many interiors may stand below one.
+    /// How many times as wide as the one above it a level of interiors is.
     #[must_use]
     pub fn children(&self) -> u8 {
         self.children
@@ -217,7 +217,8 @@ fn groups(able: &[u8], trees: u8) -> Vec<Vec<u8>> {
         return groups;
     }
     let (size, mut larger) = (able.len() / usize::from(trees), able.len() % usize::from(trees));
-    let pairs = able.iter().flat_map(|id| (0..trees).map(|tree| (weight(Use::Colour, tree, *id, 0), *id, tree)));
+    let pairs =
+        able.iter().flat_map(|id| (0..trees).map(|tree| (weight(Use::Colour, tree, *id, 0), *id, tree)));
     let mut pairs: Vec<_> = pairs.collect();
     pairs.sort_unstable_by(|one, other| other.cmp(one));
     let mut placed = Ids::default();
@@ -242,28 +243,37 @@ fn fan(others: usize, interiors: usize, settings: Settings) -> usize {
     (usize::from(settings.children) + 1).max((11 * others).div_ceil(10 * interiors))
 }
 
+/// Makes the heaviest of `parents` that has more room than `kept` the parent of `id`.
+fn place(tree: u8, id: u8, parents: &mut [(u8, usize)], kept: usize, edges: &mut Vec<(u8, u8)>) {
+    let open = parents.iter_mut().filter(|(_, room)| *room > kept);
+    let best = open.max_by_key(|(parent, _)| (weight(Use::Parent, tree, id, *parent), *parent));
+    let (parent, room) = best.expect("all together have more room than there are others");
+    edges.push((*parent, id));
+    *room -= 1;
+}
+
 impl Tree {
     /// `group` has the interiors, and is not empty.
     fn new(tree: u8, group: &[u8], servers: &Ids, settings: Settings) -> Self {
         let room = fan(servers.len() - 1, group.len(), settings);
         let mut edges = Vec::with_capacity(servers.len());
         let mut free: Vec<(u8, usize)> = group.iter().map(|id| (*id, room)).collect();
-        // A heap: all places are filled from the top.
-        for (at, id) in group.iter().enumerate().skip(1) {
-            let (parent, room) = &mut free[(at - 1) / usize::from(settings.children)];
-            edges.push((*parent, *id));
-            *room -= 1;
+        // A heap in its levels: as deep as one, but who leaves does not move all others to other parents.
+        let (mut level, mut width) = (0..1, usize::from(settings.children));
+        while level.end < group.len() {
+            let below = level.end..group.len().min(level.end + width);
+            for id in &group[below.clone()] {
+                let kept = room - usize::from(settings.children) - 1;
+                place(tree, *id, &mut free[level.clone()], kept, &mut edges);
+            }
+            (level, width) = (below, width * usize::from(settings.children));
         }
         let interiors: Ids = group.iter().copied().collect();
         let leaves = servers.iter().filter(|id| !interiors.contains(*id));
         let mut leaves: Vec<(u64, u8)> = leaves.map(|id| (weight(Use::Turn, tree, id, 0), id)).collect();
         leaves.sort_unstable();
         for (_, leaf) in leaves {
-            let open = free.iter_mut().filter(|(_, room)| *room > 0);
-            let best = open.max_by_key(|(id, _)| (weight(Use::Parent, tree, leaf, *id), *id));
-            let (parent, room) = best.expect("the room of all is more than there are leaves");
-            edges.push((*parent, leaf));
-            *room -= 1;
+            place(tree, leaf, &mut free, 0, &mut edges);
         }
         Self::from_edges(group[0], &edges)
     }

@@ -47,8 +47,7 @@ fn check_tree(shape: &Shape, tree: u8, aside: &Ids, settings: Settings) {
     let able = servers.iter().filter(|id| !aside.contains(*id)).count();
     let group = servers.iter().filter(|id| !aside.contains(*id) && shape.colour(*id) == Some(tree));
     let group: Ids = group.collect();
-    let (small, large) =
-        (able / usize::from(shape.trees()), able.div_ceil(usize::from(shape.trees())));
+    let (small, large) = (able / usize::from(shape.trees()), able.div_ceil(usize::from(shape.trees())));
     assert!((small..=large).contains(&group.len()), "{} of {able}", group.len());
     let root = shape.root(tree).unwrap();
     assert!(group.contains(root) && shape.parent(tree, root).is_none());
@@ -117,9 +116,15 @@ fn settings_have_bounds() {
 /// How many steps the farthest server is away: a level more than where interiors are packed, which buys steadiness.
 #[test]
 fn depths_are_those_of_a_heap_and_a_level() {
-    for (n, trees, children, most) in
-        [(15, 5, 5, 3), (50, 5, 5, 4), (100, 5, 5, 4), (155, 5, 5, 4), (200, 5, 5, 5), (200, 9, 9, 4), (39, 3, 3, 4)]
-    {
+    for (n, trees, children, most) in [
+        (15, 5, 5, 3),
+        (50, 5, 5, 4),
+        (100, 5, 5, 4),
+        (155, 5, 5, 4),
+        (200, 5, 5, 5),
+        (200, 9, 9, 4),
+        (39, 3, 3, 4),
+    ] {
         let shape = Shape::new(&sequence(n), 1, Settings::new(trees, children).unwrap(), &Ids::default());
         let pairs = (0..trees).flat_map(|tree| shape.servers().iter().map(move |id| (tree, id)));
         let depth = pairs.filter_map(|(tree, id)| shape.depth(tree, id)).max().unwrap();
@@ -150,13 +155,13 @@ fn mean_change(servers: &Ids, leader: u8, is_aside: bool) -> (usize, usize) {
 #[test]
 fn one_that_leaves_changes_few_edges() {
     let mut rng = Rng(7);
-    for (n, most) in [(15, 15), (50, 25), (100, 32), (200, 40)] {
+    for (n, most) in [(15, 15), (50, 20), (100, 30), (200, 32)] {
         for servers in [sequence(n), rng.ids(n.into()), rng.ids(n.into())] {
             let leader = servers.iter().next().unwrap();
             let (left, worst) = mean_change(&servers, leader, false);
             let (aside, _) = mean_change(&servers, leader, true);
             println!("{n}: {left} (at worst {worst}) of {}, aside {aside}", 5 * (n - 2) as usize);
-            assert!(left <= most && aside <= most + 5, "{n}: {left} {aside}");
+            assert!(left <= most && aside <= most, "{n}: {left} {aside}");
         }
     }
 }
