@@ -209,9 +209,7 @@ impl Relay {
         let Some(leader) = self.reign.leader.filter(|leader| *leader != self.me) else { return };
         self.gap.forget(now_us.saturating_sub(self.limits.silence_us));
         self.pull(leader);
-        if now_us.saturating_sub(self.upward.said_us) >= self.limits.repeat_us {
-            self.say();
-        }
+        self.repeat(2 * self.limits.repeat_us);
         let Some(newest) = self.shapes.newest() else { return };
         let complaints = self.silence.complaints(&newest.shape, self.me, now_us, &self.limits);
         let epoch = newest.epoch;
@@ -242,6 +240,12 @@ impl Relay {
         }
         self.pass_on(from, &spread, bytes);
         let Spread { number, place, content, .. } = spread;
+        // All that hear this at the same moment say it together, so that it becomes few frames further up.
+        if content == Content::Idle
+            && self.shape().is_some_and(|shape| shape.colour(self.me) == Some(spread.tree))
+        {
+            self.repeat(self.limits.repeat_us - self.limits.repeat_us / 8);
+        }
         self.gap.told(place.last, from);
         if let Content::Whole(body) = content {
             self.take(place, number, body);
@@ -396,6 +400,13 @@ impl Relay {
         let Upward { merge, straight, sent_us, .. } = &self.upward;
         let is_waiting = !straight.is_empty() || !merge.is_empty() && self.up() == self.reign.leader;
         is_waiting.then(|| sent_us.map_or(0, |sent_us| sent_us + self.limits.acknowledge_us))
+    }
+
+    /// Says again what this server has if it has not for so long: what it said may have been lost.
+    fn repeat(&mut self, after_us: u64) {
+        if self.now_us.saturating_sub(self.upward.said_us) >= after_us {
+            self.say();
+        }
     }
 
     /// Sends what has come together: to a parent at once, to the leader not too often.
