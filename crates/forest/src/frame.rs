@@ -5,7 +5,7 @@
 //! epoch       := term, count
 //! 1 whole     := epoch, leader u8, tree u8, number, aside ids, place, body: all bytes that are left
 //! 2 header    := epoch, leader u8, tree u8, number, aside ids, place
-//! 3 idle      := epoch, leader u8, tree u8, number, aside ids, last
+//! 3 idle      := epoch, leader u8, tree u8, number, aside ids, last, last - committed
 //! 4 acks      := term, largest position, count, (server u8, disk u64, largest - position)*
 //! 5 pull      := term, after, upto - after
 //! 6 pulled    := term, place, body: all bytes that are left
@@ -64,7 +64,11 @@ pub enum Content {
     /// Its name only; it comes down another tree.
     Header,
     /// There is none: it says that the tree lives, and where the log ends. [`Place::previous`] is [`Place::last`].
-    Idle,
+    Idle {
+        /// Up to where the log is committed, not behind its end. Without it whoever has missed the last append that said
+        /// so would not learn it while nothing is written.
+        committed: u64,
+    },
 }
 
 /// What goes from the leader down a tree. Everybody passes on the same bytes.
@@ -248,7 +252,7 @@ fn put_spread(out: &mut Vec<u8>, spread: &Spread) {
     let (kind, body) = match &spread.content {
         Content::Whole(body) => (WHOLE, body.as_ref()),
         Content::Header => (HEADER, &[][..]),
-        Content::Idle => (IDLE, &[][..]),
+        Content::Idle { .. } => (IDLE, &[][..]),
     };
     out.reserve(HEAD_BYTES_MAX + body.len());
     out.push(kind);
@@ -256,8 +260,9 @@ fn put_spread(out: &mut Vec<u8>, spread: &Spread) {
     out.extend_from_slice(&[spread.leader, spread.tree]);
     put_number(out, spread.number);
     put_ids(out, &spread.aside);
-    if spread.content == Content::Idle {
+    if let Content::Idle { committed } = &spread.content {
         put_number(out, spread.place.last);
+        put_number(out, spread.place.last.saturating_sub(*committed));
     } else {
         put_place(out, spread.place);
     }
@@ -268,11 +273,12 @@ fn put_spread(out: &mut Vec<u8>, spread: &Spread) {
 fn get_spread(mut bytes: Bytes, kind: u8) -> Result<Spread, DecodeError> {
     let (epoch, leader, tree) = (get_epoch(&mut bytes)?, get_server(&mut bytes)?, get_tree(&mut bytes)?);
     let (number, aside) = (get_number(&mut bytes)?, get_ids(&mut bytes)?);
-    let place = if kind == IDLE {
+    let (place, committed) = if kind == IDLE {
         let last = get_number(&mut bytes)?;
-        Place { previous: last, last }
+        let committed = last.checked_sub(get_number(&mut bytes)?).ok_or(DecodeError::Place)?;
+        (Place { previous: last, last }, committed)
     } else {
-        get_place(&mut bytes)?
+        (get_place(&mut bytes)?, 0)
     };
     // A header names what has positions; without them there is nothing that could be missed.
     if kind == HEADER && place.previous == place.last {
@@ -282,7 +288,7 @@ fn get_spread(mut bytes: Bytes, kind: u8) -> Result<Spread, DecodeError> {
         WHOLE => Content::Whole(bytes),
         _ if !bytes.is_empty() => return Err(DecodeError::Long),
         HEADER => Content::Header,
-        _ => Content::Idle,
+        _ => Content::Idle { committed },
     };
     Ok(Spread { epoch, leader, tree, number, aside, place, content })
 }

@@ -40,6 +40,11 @@ impl Hold {
         }
     }
 
+    /// Whether this append is here.
+    pub(crate) fn has(&self, place: Place) -> bool {
+        self.appends.contains_key(&place)
+    }
+
     /// The next append that follows on `end` and says something new. Those that do not are dropped.
     pub(crate) fn next(&mut self, end: u64) -> Option<(Place, Bytes)> {
         loop {

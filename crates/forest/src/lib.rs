@@ -9,7 +9,7 @@
 //! | --- | --- | --- |
 //! | [`Relay`]: a server that follows | [`Relay::receive`], [`Relay::tick`] | [`Output::Send`], [`Output::Deliver`] |
 //! | | [`Relay::has`], [`Relay::committed`], [`Relay::stored`] | [`Output::Asked`] |
-//! | | [`Relay::set_servers`], [`Relay::enter`] | [`Relay::shape`], [`Relay::reign`] |
+//! | | [`Relay::set_servers`], [`Relay::enter`] | [`Output::Committed`], [`Relay::shape`], [`Relay::reign`] |
 //! | | [`Relay::gone`], [`Relay::connected`], [`Relay::set_outstanding`] | |
 //! | [`Spreader`]: the leader | [`Spreader::spread`], [`Spreader::tick`] | [`Output::Send`], [`Spreader::may_spread`] |
 //! | | [`Spreader::receive`], [`Spreader::committed`] | [`Output::Acknowledged`], [`Output::Asked`] |

@@ -24,6 +24,15 @@ pub enum Output {
         /// The append.
         body: Bytes,
     },
+    /// From a relay: this much is committed, and this server has it. Give the engine an append without entries behind this
+    /// position, made from the own log, in the leader's name. It is no more than what [`crate::Relay::has`] says is the
+    /// leader's log, which a heartbeat to everybody must not exceed either.
+    Committed {
+        /// The leader's term.
+        term: u64,
+        /// The last position that is.
+        position: u64,
+    },
     /// Somebody asks for entries that this server has: send a [`crate::Pulled`] with an append of them, made from the
     /// log, or of the first of them. Where they are not kept any more nothing is sent; who asks tries others.
     Asked {

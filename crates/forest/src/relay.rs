@@ -51,8 +51,12 @@ struct Reign {
 struct Log {
     /// Up to where it is the leader's of this term, with what was delivered.
     end: u64,
-    /// Up to where it is the log of all leaders to come.
+    /// Up to where it is the log of all leaders to come, as the engine knows.
     committed: u64,
+    /// Up to where the leader says so.
+    leader_committed: u64,
+    /// Up to where the engine was told so.
+    told: u64,
 }
 
 /// Acknowledgements that go up.
@@ -114,9 +118,11 @@ impl Relay {
         self.shapes.clear();
         self.hold.clear();
         self.gap.clear();
-        self.log.end = self.log.committed;
+        self.log = Log { end: self.log.committed, committed: self.log.committed, ..Log::default() };
         self.upward = Upward::default();
         self.silence.begin(now_us);
+        // The engine is not to be given what is of the former term, nor to answer for it.
+        self.outputs.retain(|output| matches!(output, Output::Send { .. }));
     }
 
     /// The term, and who leads in it if that is known.
@@ -222,9 +228,19 @@ impl Relay {
     /// are one frame if this is called when all that had come was taken in.
     pub fn poll(&mut self) -> Option<Output> {
         if self.outputs.is_empty() {
+            self.tell_committed();
             self.pass_up();
         }
         self.outputs.pop_front()
+    }
+
+    /// Tells the engine once what the leader says is committed, after all appends, which say so too.
+    fn tell_committed(&mut self) {
+        let position = self.log.leader_committed.min(self.log.end);
+        if position > self.log.committed.max(self.log.told) {
+            self.log.told = position;
+            self.outputs.push_back(Output::Committed { term: self.reign.term, position });
+        }
     }
 
     fn send(&mut self, to: u8, frame: &Frame) {
@@ -241,14 +257,21 @@ impl Relay {
         self.pass_on(from, &spread, bytes);
         let Spread { number, place, content, .. } = spread;
         // All that hear this at the same moment say it together, so that it becomes few frames further up.
-        if content == Content::Idle
+        if matches!(content, Content::Idle { .. })
             && self.shape().is_some_and(|shape| shape.colour(self.me) == Some(spread.tree))
         {
             self.repeat(self.limits.repeat_us - self.limits.repeat_us / 8);
         }
         self.gap.told(place.last, from);
-        if let Content::Whole(body) = content {
-            self.take(place, number, body);
+        match content {
+            Content::Whole(body) => self.take(place, number, body),
+            Content::Header if place.last > self.log.end && !self.hold.has(place) => {
+                self.gap.name(place, from, self.now_us + self.limits.pull_after_us);
+            }
+            Content::Header => {}
+            Content::Idle { committed } => {
+                self.log.leader_committed = committed.max(self.log.leader_committed)
+            }
         }
         self.advance(false);
     }
@@ -282,6 +305,7 @@ impl Relay {
     fn take(&mut self, place: Place, number: u64, body: Bytes) {
         let is_empty = place.previous == place.last;
         if is_empty || place.last > self.log.end {
+            self.gap.came(place);
             self.hold.put(place, number, body);
             self.hold.shrink(self.log.end, self.limits.held_bytes_max, self.limits.held_count_max);
         }
@@ -294,7 +318,7 @@ impl Relay {
             self.log.end = self.log.end.max(place.last);
             self.outputs.push_back(Output::Deliver { term: self.reign.term, place, body });
         }
-        self.gap.review(self.log.end, has_advanced, self.now_us, self.limits.pull_after_us);
+        self.gap.review(self.log.end, self.hold.first(), self.now_us + self.limits.pull_after_us);
         if has_advanced {
             for (by, pull) in self.gap.answered(self.log.end) {
                 self.answer(by, pull);
@@ -302,39 +326,47 @@ impl Relay {
         }
     }
 
-    /// Asks the next one for what is missing, when it is time.
+    /// Asks for what is missing, when it is time.
     fn pull(&mut self, leader: u8) {
-        let candidates = self.candidates(leader);
-        if let Some(chosen) = self.gap.next(candidates.len(), self.now_us, self.limits.pull_after_us) {
-            self.ask(candidates[chosen]);
+        if self.gap.due_us().is_none_or(|due_us| due_us > self.now_us) {
+            return;
+        }
+        let parents = self.parents();
+        for question in self.gap.questions(parents.len() + 2, self.now_us, self.limits.pull_after_us) {
+            let whom = self.candidates(question.by, &parents, leader);
+            if !whom.is_empty() {
+                self.ask(whom[question.tries % whom.len()], question.place);
+            }
         }
     }
 
-    /// First who has told of what is missing, then the parents in all trees, and only then the leader.
-    fn candidates(&self, leader: u8) -> Vec<u8> {
+    /// The parents in all trees.
+    fn parents(&self) -> Vec<u8> {
         let shape = self.shapes.newest().map(|kept| &kept.shape);
-        let parents = shape
-            .into_iter()
-            .flat_map(|shape| (0..shape.trees()).filter_map(|tree| shape.parent(tree, self.me)));
-        let all = [self.gap.told_by].into_iter().chain(parents).filter(|id| *id != leader);
+        let parents =
+            |shape: &Shape| (0..shape.trees()).filter_map(|tree| shape.parent(tree, self.me)).collect();
+        shape.map_or_else(Vec::new, parents)
+    }
+
+    /// Whom to ask for something: first who has told of it, then the parents, and only then the leader.
+    fn candidates(&self, by: u8, parents: &[u8], leader: u8) -> Vec<u8> {
         let (mut met, mut candidates) = (self.links.gone, Vec::new());
         met.insert(self.me);
-        for id in all.filter(|id| Ids::is_id(*id)).chain([leader]) {
-            if !met.contains(id) {
-                met.insert(id);
-                candidates.push(id);
+        for id in [by].iter().chain(parents).chain([&leader]) {
+            if Ids::is_id(*id) && !met.contains(*id) {
+                met.insert(*id);
+                candidates.push(*id);
             }
-        }
-        if self.gap.told_by == leader {
-            candidates.rotate_right(1);
         }
         candidates
     }
 
-    fn ask(&mut self, whom: u8) {
-        let after = self.log.end;
-        let upto = self.hold.first().filter(|first| *first > after).unwrap_or(self.gap.end);
-        self.send(whom, &Frame::Pull(Pull { term: self.reign.term, after, upto }));
+    /// Asks somebody for what is not here of a place.
+    fn ask(&mut self, whom: u8, place: Place) {
+        let after = place.previous.max(self.log.end);
+        if after < place.last {
+            self.send(whom, &Frame::Pull(Pull { term: self.reign.term, after, upto: place.last }));
+        }
     }
 
     fn receive_pull(&mut self, from: u8, pull: Pull) {
@@ -361,8 +393,10 @@ impl Relay {
         self.take(pulled.place, 0, pulled.body);
         self.advance(false);
         // It was a part: who has sent it has more.
-        if self.log.end > before && self.log.end < self.gap.end && self.hold.first().is_none() {
-            self.ask(from);
+        if self.log.end > before
+            && let Some(upto) = self.gap.first(self.log.end)
+        {
+            self.ask(from, Place { previous: self.log.end, last: upto });
         }
     }
 

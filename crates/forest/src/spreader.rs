@@ -40,6 +40,8 @@ struct Batches {
     turn: u8,
     /// Where the log ends.
     end: u64,
+    /// Up to where it is committed.
+    committed: u64,
     /// Where those end that not enough servers have.
     flying: VecDeque<u64>,
 }
@@ -85,9 +87,12 @@ impl Spreader {
         &self.aside
     }
 
-    /// The list of servers is another one.
+    /// The list of servers is another one. Who is new is aside for a while, as it has to be given the log first.
     pub fn set_servers(&mut self, now_us: u64, servers: &Ids) {
         if self.servers != *servers {
+            for new in servers.iter().filter(|id| !self.servers.contains(*id)) {
+                self.absent.put_aside(new, now_us, &self.limits);
+            }
             self.servers = *servers;
             self.shape_anew(now_us, self.absent.aside(&self.links.gone, now_us));
         }
@@ -111,8 +116,9 @@ impl Spreader {
         self.links.set_outstanding(to, bytes);
     }
 
-    /// More than half have the log up to this position.
+    /// The log is committed up to this position: more than half have it.
     pub fn committed(&mut self, position: u64) {
+        self.batches.committed = position.max(self.batches.committed);
         while self.batches.flying.front().is_some_and(|last| *last <= position) {
             self.batches.flying.pop_front();
         }
@@ -225,7 +231,12 @@ impl Spreader {
     fn send_idle(&mut self, now_us: u64, tree: u8) {
         self.batches.number += 1;
         let end = self.batches.end;
-        self.send_down(now_us, tree, Place { previous: end, last: end }, Content::Idle);
+        self.send_down(
+            now_us,
+            tree,
+            Place { previous: end, last: end },
+            Content::Idle { committed: self.batches.committed.min(end) },
+        );
     }
 
     fn send_down(&mut self, now_us: u64, tree: u8, place: Place, content: Content) {

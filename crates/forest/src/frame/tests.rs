@@ -2,7 +2,7 @@ use super::*;
 
 fn spread(content: Content) -> Frame {
     let place = match content {
-        Content::Idle => Place { previous: 1000, last: 1000 },
+        Content::Idle { .. } => Place { previous: 1000, last: 1000 },
         _ => Place { previous: 1000, last: 1064 },
     };
     let aside = [3, 17].into_iter().collect();
@@ -23,7 +23,7 @@ fn samples() -> Vec<Frame> {
         spread(Content::Whole(Bytes::from_static(b"some append"))),
         spread(Content::Whole(Bytes::new())),
         spread(Content::Header),
-        spread(Content::Idle),
+        spread(Content::Idle { committed: 936 }),
         Frame::Acknowledge(acknowledge),
         Frame::Acknowledge(Acknowledge { term: 1, items: vec![] }),
         Frame::Pull(Pull { term: 7, after: 3, upto: 9 }),
@@ -50,7 +50,7 @@ fn their_bytes_are_what_they_have_always_been() {
             "0107ac0209044d03080002e80740736f6d6520617070656e64",
             "0107ac0209044d03080002e80740",
             "0207ac0209044d03080002e80740",
-            "0307ac0209044d03080002e807",
+            "0307ac0209044d03080002e80740",
             "0407a8080301050000000000000040\
              02feffffffffffffffa50802ffffffffffffffff00",
             "04010000",
@@ -132,6 +132,7 @@ fn nothing_is_believed_before_it_is_there() {
         (&[COMPLAINT, 1, 1, 16, 1], DecodeError::Tree),
         (&[COMPLAINT, 1, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 1], DecodeError::Number),
         (&[HEADER, 1, 1, 1, 1, 1, 0, 5, 0], DecodeError::Place),
+        (&[IDLE, 1, 1, 1, 1, 1, 0, 5, 6], DecodeError::Place),
     ] {
         assert_eq!(Frame::decode(Bytes::copy_from_slice(bytes)), Err(error), "{bytes:?}");
     }

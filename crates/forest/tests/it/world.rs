@@ -302,7 +302,9 @@ impl World {
                     server.stored = server.stored.max(position);
                     let had = self.had.entry((id, disk, term)).or_default();
                     *had = position.max(*had);
-                    if server.spreader.is_some() {
+                    if server.spreader.is_some() && id != self.leader {
+                        // It was replaced and does not know.
+                    } else if server.spreader.is_some() {
                         self.count(&[Acknowledgement { server: id, disk, position }]);
                     } else {
                         server.relay.stored(term, disk, position);
@@ -353,7 +355,6 @@ impl World {
                 Some(spreader) => spreader.tick(now),
                 None => server.relay.tick(now),
             }
-            server.next_tick_us = server.next_tick_us.max(now.min(server.next_tick_us + 1000));
             server.next_tick_us = now + 2000;
             let at_us = server.next_tick_us;
             self.turn_at(id, at_us);
@@ -403,6 +404,14 @@ impl World {
                 let body = body(place, server.committed, self.entry_bytes);
                 self.send(id, by, Frame::Pulled(Pulled { term, place, body }).encode());
             }
+            Output::Committed { term, position } => {
+                let server = self.servers.get_mut(&id).unwrap();
+                assert!(term == server.term && position <= server.end && position > server.committed);
+                server.committed = position;
+                server.relay.committed(position);
+            }
+            // One that was replaced and does not know counts as well, but commits nothing.
+            Output::Acknowledged(_) if id != self.leader => {}
             Output::Acknowledged(items) => {
                 self.counts.leader_in += 1;
                 self.count(&items);
