@@ -30,7 +30,7 @@ pub enum DecodeError {
     Number,
     /// An id of no server, or several where they are not in order.
     Server,
-    /// A tree that no forest has.
+    /// A tree that no forest has, or settings of none.
     Tree,
     /// Positions that are not in order, or a place that does not go with what is said of it.
     Place,
@@ -44,7 +44,7 @@ impl fmt::Display for DecodeError {
             Self::Kind(kind) => write!(f, "there is no frame of kind {kind}"),
             Self::Number => f.write_str("no timeline ever reaches such a number, or it is written too long"),
             Self::Server => f.write_str("servers have ids of 1 to 254, and stand in order"),
-            Self::Tree => f.write_str("no forest has such a tree"),
+            Self::Tree => f.write_str("no forest has such a tree, or such settings"),
             Self::Place => f.write_str("positions are not in order, or do not go with the rest"),
         }
     }

@@ -3,9 +3,10 @@
 //! ```text
 //! frame       := kind u8, the rest by kind
 //! epoch       := term, count
-//! 1 whole     := epoch, leader u8, tree u8, number, aside ids, place, body: all bytes that are left
-//! 2 header    := epoch, leader u8, tree u8, number, aside ids, place
-//! 3 idle      := epoch, leader u8, tree u8, number, aside ids, last, last - committed
+//! 1 whole     := shape, place, body: all bytes that are left
+//! 2 header    := shape, place
+//! 3 idle      := shape, last, last - committed
+//! shape       := epoch, leader u8, trees u8, children u8, aside ids, tree u8, number
 //! 4 acks      := term, largest position, count, (server u8, disk u64, largest - position)*
 //! 5 pull      := term, after, upto - after
 //! 6 pulled    := term, place, body: all bytes that are left
@@ -19,7 +20,7 @@ use crate::codec::{
     DecodeError, get_after, get_ids, get_number, get_server, get_u8, get_u64, put_ids, put_number,
 };
 use crate::ids::Ids;
-use crate::shape::TREES_MAX;
+use crate::shape::{Settings, TREES_MAX};
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -35,7 +36,7 @@ const COMPLAINT: u8 = 7;
 const ITEM_BYTES_MIN: usize = 1 + 8 + 1;
 
 /// The most that the head of a [`Spread`] takes.
-const HEAD_BYTES_MAX: usize = 1 + 9 + 5 + 2 + 9 + 33 + 18;
+const HEAD_BYTES_MAX: usize = 1 + 9 + 5 + 3 + 33 + 1 + 9 + 18;
 
 /// Which shape the forest has. A leader begins with a count of its own; each change of who is aside or of the list of
 /// servers counts one on. The paper's epochs (section III B) are for coordinators, of which there are none here.
@@ -83,6 +84,8 @@ pub struct Spread {
     /// Counts what the leader has spread in this term. One append has the same number down all trees. Places do not
     /// tell appends apart: what is committed is told again and again behind the same position.
     pub number: u64,
+    /// How many trees there are and how wide they are, as the leader says.
+    pub settings: Settings,
     /// Who is aside in this epoch. It is always there (a byte, when there are none), so that whoever has missed what
     /// came before knows the shape all the same.
     pub aside: Ids,
@@ -257,9 +260,10 @@ fn put_spread(out: &mut Vec<u8>, spread: &Spread) {
     out.reserve(HEAD_BYTES_MAX + body.len());
     out.push(kind);
     put_epoch(out, spread.epoch);
-    out.extend_from_slice(&[spread.leader, spread.tree]);
-    put_number(out, spread.number);
+    out.extend_from_slice(&[spread.leader, spread.settings.trees(), spread.settings.children()]);
     put_ids(out, &spread.aside);
+    out.push(spread.tree);
+    put_number(out, spread.number);
     if let Content::Idle { committed } = &spread.content {
         put_number(out, spread.place.last);
         put_number(out, spread.place.last.saturating_sub(*committed));
@@ -271,8 +275,10 @@ fn put_spread(out: &mut Vec<u8>, spread: &Spread) {
 
 /// What is behind the kind.
 fn get_spread(mut bytes: Bytes, kind: u8) -> Result<Spread, DecodeError> {
-    let (epoch, leader, tree) = (get_epoch(&mut bytes)?, get_server(&mut bytes)?, get_tree(&mut bytes)?);
-    let (number, aside) = (get_number(&mut bytes)?, get_ids(&mut bytes)?);
+    let (epoch, leader) = (get_epoch(&mut bytes)?, get_server(&mut bytes)?);
+    let settings = Settings::new(get_u8(&mut bytes)?, get_u8(&mut bytes)?).ok_or(DecodeError::Tree)?;
+    let (aside, tree) = (get_ids(&mut bytes)?, get_tree(&mut bytes)?);
+    let number = get_number(&mut bytes)?;
     let (place, committed) = if kind == IDLE {
         let last = get_number(&mut bytes)?;
         let committed = last.checked_sub(get_number(&mut bytes)?).ok_or(DecodeError::Place)?;
@@ -290,7 +296,7 @@ fn get_spread(mut bytes: Bytes, kind: u8) -> Result<Spread, DecodeError> {
         HEADER => Content::Header,
         _ => Content::Idle { committed },
     };
-    Ok(Spread { epoch, leader, tree, number, aside, place, content })
+    Ok(Spread { epoch, leader, settings, aside, tree, number, place, content })
 }
 
 fn put_acknowledge(out: &mut Vec<u8>, acknowledge: &Acknowledge) {

@@ -9,7 +9,7 @@ use crate::limits::Limits;
 use crate::links::Links;
 use crate::merge::Merge;
 use crate::output::Output;
-use crate::shape::{Settings, Shape};
+use crate::shape::Shape;
 use crate::shapes::Shapes;
 use crate::silence::Silence;
 use alloc::collections::VecDeque;
@@ -24,7 +24,6 @@ use bytes::Bytes;
 #[derive(Debug)]
 pub struct Relay {
     me: u8,
-    settings: Settings,
     limits: Limits,
     servers: Ids,
     reign: Reign,
@@ -76,10 +75,9 @@ struct Upward {
 impl Relay {
     /// A server that knows nothing yet.
     #[must_use]
-    pub fn new(me: u8, settings: Settings, limits: Limits) -> Self {
+    pub fn new(me: u8, limits: Limits) -> Self {
         Self {
             me,
-            settings,
             limits,
             servers: Ids::default(),
             reign: Reign::default(),
@@ -99,7 +97,7 @@ impl Relay {
     pub fn set_servers(&mut self, servers: &Ids) {
         if self.servers != *servers {
             self.servers = *servers;
-            self.shapes.rebuild(servers, self.settings);
+            self.shapes.rebuild(servers);
             self.silence.begin(self.now_us);
         }
     }
@@ -270,7 +268,7 @@ impl Relay {
             }
             Content::Header => {}
             Content::Idle { committed } => {
-                self.log.leader_committed = committed.max(self.log.leader_committed)
+                self.log.leader_committed = committed.max(self.log.leader_committed);
             }
         }
         self.advance(false);
@@ -279,7 +277,7 @@ impl Relay {
     /// To the children in its tree, the same bytes, once, and before anybody looks at what is in it.
     fn pass_on(&mut self, from: u8, spread: &Spread, bytes: &Bytes) {
         let up = self.up();
-        if self.shapes.learn(spread, &self.servers, self.settings) {
+        if self.shapes.learn(spread, &self.servers) {
             self.silence.begin(self.now_us);
             if self.up() != up {
                 self.say();

@@ -43,6 +43,7 @@ impl Seen {
 pub(crate) struct KeptShape {
     pub(crate) epoch: Epoch,
     aside: Ids,
+    settings: Settings,
     pub(crate) shape: Shape,
     seen: Vec<Seen>,
 }
@@ -72,13 +73,19 @@ impl Shapes {
     }
 
     /// Makes the shape that a frame is of when it is newer than all, and says whether it was.
-    pub(crate) fn learn(&mut self, spread: &Spread, servers: &Ids, settings: Settings) -> bool {
+    pub(crate) fn learn(&mut self, spread: &Spread, servers: &Ids) -> bool {
         if self.kept.last().is_some_and(|newest| newest.epoch >= spread.epoch) {
             return false;
         }
-        let shape = Shape::new(servers, spread.leader, settings, &spread.aside);
+        let shape = Shape::new(servers, spread.leader, spread.settings, &spread.aside);
         let seen = vec![Seen::default(); usize::from(shape.trees())];
-        self.kept.push(KeptShape { epoch: spread.epoch, aside: spread.aside, shape, seen });
+        self.kept.push(KeptShape {
+            epoch: spread.epoch,
+            aside: spread.aside,
+            settings: spread.settings,
+            shape,
+            seen,
+        });
         if self.kept.len() > KEPT {
             self.kept.remove(0);
         }
@@ -91,9 +98,9 @@ impl Shapes {
     }
 
     /// The list of servers is another one.
-    pub(crate) fn rebuild(&mut self, servers: &Ids, settings: Settings) {
+    pub(crate) fn rebuild(&mut self, servers: &Ids) {
         for kept in &mut self.kept {
-            kept.shape = Shape::new(servers, kept.shape.leader(), settings, &kept.aside);
+            kept.shape = Shape::new(servers, kept.shape.leader(), kept.settings, &kept.aside);
             kept.seen.resize(kept.shape.trees().into(), Seen::default());
         }
     }

@@ -94,7 +94,7 @@ impl Spreader {
                 self.absent.put_aside(new, now_us, &self.limits);
             }
             self.servers = *servers;
-            self.shape_anew(now_us, self.absent.aside(&self.links.gone, now_us));
+            self.shape_anew(now_us, self.now_aside(now_us));
         }
     }
 
@@ -211,10 +211,16 @@ impl Spreader {
 
     /// Sees whether somebody has gone or comes back. Changes that come together are one.
     fn settle(&mut self, now_us: u64) {
-        let aside = self.absent.aside(&self.links.gone, now_us);
+        let aside = self.now_aside(now_us);
         if aside != self.aside {
             self.shape_anew(now_us, aside);
         }
+    }
+
+    /// Members that are aside now: others come and go without a change of shape.
+    fn now_aside(&self, now_us: u64) -> Ids {
+        let aside = self.absent.aside(&self.links.gone, now_us);
+        aside.iter().filter(|id| self.servers.contains(*id)).collect()
     }
 
     /// Begins another epoch, and tells everybody at once.
@@ -245,8 +251,10 @@ impl Spreader {
         if !self.links.takes(root, self.limits.outstanding_max) {
             return;
         }
-        let (epoch, leader, number, aside) = (self.epoch, self.me, self.batches.number, self.aside);
-        let frame = Frame::Spread(Spread { epoch, leader, tree, number, aside, place, content });
+        let (epoch, leader, number) = (self.epoch, self.me, self.batches.number);
+        let (settings, aside) = (self.settings, self.aside);
+        let spread = Spread { epoch, leader, settings, aside, tree, number, place, content };
+        let frame = Frame::Spread(spread);
         self.outputs.push_back(Output::Send { to: root, frame: frame.encode() });
     }
 }

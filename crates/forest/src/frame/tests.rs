@@ -7,7 +7,16 @@ fn spread(content: Content) -> Frame {
     };
     let aside = [3, 17].into_iter().collect();
     let epoch = Epoch { term: 7, count: 300 };
-    Frame::Spread(Spread { epoch, leader: 9, tree: 4, number: 77, aside, place, content })
+    Frame::Spread(Spread {
+        epoch,
+        leader: 9,
+        settings: Settings::default(),
+        tree: 4,
+        number: 77,
+        aside,
+        place,
+        content,
+    })
 }
 
 fn acknowledge() -> Acknowledge {
@@ -47,10 +56,10 @@ fn their_bytes_are_what_they_have_always_been() {
     assert_eq!(
         all,
         [
-            "0107ac0209044d03080002e80740736f6d6520617070656e64",
-            "0107ac0209044d03080002e80740",
-            "0207ac0209044d03080002e80740",
-            "0307ac0209044d03080002e80740",
+            "0107ac0209050503080002044de80740736f6d6520617070656e64",
+            "0107ac0209050503080002044de80740",
+            "0207ac0209050503080002044de80740",
+            "0307ac0209050503080002044de80740",
             "0407a8080301050000000000000040\
              02feffffffffffffffa50802ffffffffffffffff00",
             "04010000",
@@ -131,8 +140,9 @@ fn nothing_is_believed_before_it_is_there() {
         (&[8], DecodeError::Kind(8)),
         (&[COMPLAINT, 1, 1, 16, 1], DecodeError::Tree),
         (&[COMPLAINT, 1, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 1], DecodeError::Number),
-        (&[HEADER, 1, 1, 1, 1, 1, 0, 5, 0], DecodeError::Place),
-        (&[IDLE, 1, 1, 1, 1, 1, 0, 5, 6], DecodeError::Place),
+        (&[HEADER, 1, 1, 1, 5, 5, 0, 1, 1, 5, 0], DecodeError::Place),
+        (&[HEADER, 1, 1, 1, 5, 4, 0, 1, 1, 5, 1], DecodeError::Tree),
+        (&[IDLE, 1, 1, 1, 5, 5, 0, 1, 1, 5, 6], DecodeError::Place),
     ] {
         assert_eq!(Frame::decode(Bytes::copy_from_slice(bytes)), Err(error), "{bytes:?}");
     }

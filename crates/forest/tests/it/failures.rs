@@ -153,6 +153,22 @@ fn two_that_freeze_one_below_the_other_are_both_found() {
     }
 }
 
+/// What goes down two trees is missed below both.
+#[test]
+fn two_that_freeze_in_two_trees_are_both_found() {
+    for n in [50, 200] {
+        let mut world = World::new(u64::from(n), &ids(n), 300);
+        let mut watch = Watch::default();
+        watch.load(&mut world, 50_000);
+        let frozen = [interiors(&world, 1)[0], interiors(&world, 2)[0]];
+        frozen.iter().for_each(|id| world.freeze(*id));
+        watch.load(&mut world, 150_000);
+        println!("{n}: {frozen:?} frozen, at worst {} us late", watch.late_us);
+        assert_eq!(*world.spreader().aside(), frozen.into_iter().collect());
+        assert!(watch.late_us < 20_000);
+    }
+}
+
 #[test]
 fn a_child_that_reads_too_slowly_pulls() {
     let mut world = World::new(9, &ids(50), 1100);

@@ -1,4 +1,5 @@
 //! Many relays and a leader over a simulated network.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on fails, and says how")]
 
 mod failures;
 mod load;

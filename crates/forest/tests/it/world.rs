@@ -121,7 +121,7 @@ impl World {
 
     /// A server without anything: a new process on a new disk.
     pub(crate) fn begin(&mut self, id: u8) {
-        let mut relay = Relay::new(id, self.settings, self.limits.clone());
+        let mut relay = Relay::new(id, self.limits.clone());
         relay.set_servers(&self.members);
         let server = Server {
             relay,
