@@ -1,0 +1,88 @@
+//! Who is aside.
+
+use crate::ids::Ids;
+use crate::limits::Limits;
+use crate::shape::Shape;
+use alloc::collections::BTreeMap;
+
+/// How many children have to complain about a server, where it has that many (as in Rapid: one alone may be cut off
+/// itself).
+const COMPLAINTS: usize = 2;
+
+/// How long a server was aside last.
+#[derive(Debug, Clone, Copy)]
+struct Wait {
+    wait_us: u64,
+    until_us: u64,
+}
+
+/// Whom the leader keeps from being an interior: those whose connection has ended, and those about whom their children
+/// complain.
+#[derive(Debug, Default)]
+pub(crate) struct Absent {
+    waits: BTreeMap<u8, Wait>,
+    /// When each child has complained about its parent last, by parent and child. A server has children in one tree.
+    complaints: BTreeMap<(u8, u8), u64>,
+    /// When each server has complained last of a tree, by both.
+    complainers: BTreeMap<(u8, u8), u64>,
+}
+
+impl Absent {
+    /// All who are aside now.
+    pub(crate) fn aside(&self, gone: &Ids, now_us: u64) -> Ids {
+        let mut aside = *gone;
+        aside.extend(self.waits.iter().filter(|(_, wait)| wait.until_us > now_us).map(|(id, _)| *id));
+        aside
+    }
+
+    /// A child says that nothing comes down a tree from its parent. Whether the parent is put aside for it.
+    ///
+    /// Who has complained of the same tree itself is not: it hears nothing either, so the blame is further up.
+    pub(crate) fn complain(
+        &mut self,
+        (tree, by, about): (u8, u8, u8),
+        (shape, gone): (&Shape, &Ids),
+        now_us: u64,
+        limits: &Limits,
+    ) -> bool {
+        if shape.parent(tree, by) != Some(about) {
+            return false;
+        }
+        self.complaints.insert((about, by), now_us);
+        self.complainers.insert((tree, by), now_us);
+        let is_recent = |at_us: Option<&u64>| {
+            at_us.is_some_and(|at_us| now_us.saturating_sub(*at_us) <= limits.complaints_us)
+        };
+        let children = shape.children(tree, about).iter().filter(|child| !gone.contains(**child));
+        let (mut living, mut complaining) = (0, 0);
+        for child in children {
+            living += 1;
+            complaining += usize::from(is_recent(self.complaints.get(&(about, *child))));
+        }
+        // Half of all at most: where more seem to be bad, it is something else that is.
+        let servers = shape.servers();
+        let aside = self.aside(gone, now_us).iter().filter(|id| servers.contains(*id)).count();
+        let excused = is_recent(self.complainers.get(&(tree, about))) || 2 * (aside + 1) > servers.len();
+        let is_enough = complaining >= COMPLAINTS.min(living);
+        if is_enough && !excused {
+            self.put_aside(about, now_us, limits);
+        }
+        is_enough && !excused
+    }
+
+    /// From now on, for longer each time.
+    pub(crate) fn put_aside(&mut self, id: u8, now_us: u64, limits: &Limits) {
+        let again = |wait: &Wait| now_us < wait.until_us + limits.aside_max_us;
+        let wait_us = match self.waits.get(&id).filter(|wait| again(wait)) {
+            Some(wait) => (2 * wait.wait_us).min(limits.aside_max_us),
+            None => limits.aside_us,
+        };
+        self.waits.insert(id, Wait { wait_us, until_us: now_us + wait_us });
+    }
+
+    /// There is another shape: complaints about the former one mean nothing any more.
+    pub(crate) fn begin(&mut self) {
+        self.complaints.clear();
+        self.complainers.clear();
+    }
+}

@@ -1,0 +1,67 @@
+//! Trees down which nothing comes.
+
+use crate::limits::Limits;
+use crate::shape::{Shape, TREES_MAX};
+use alloc::vec::Vec;
+
+const TREES: usize = TREES_MAX as usize;
+
+/// How many times as long a server waits when all trees are silent. Then it is most likely itself that is cut off, or the
+/// leader that is dead, and no parent is to blame.
+const ALL_SILENT: u64 = 3;
+
+/// When something came down each tree last. The paper (section III A) has parents and children exchange heartbeats; here
+/// whatever comes down a tree is one.
+#[derive(Debug, Default)]
+pub(crate) struct Silence {
+    heard_us: [u64; TREES],
+    complained_us: [u64; TREES],
+    ticked_us: u64,
+}
+
+impl Silence {
+    /// Something came down a tree.
+    pub(crate) fn heard(&mut self, tree: u8, now_us: u64) {
+        if let Some(heard_us) = self.heard_us.get_mut(usize::from(tree)) {
+            *heard_us = now_us;
+        }
+    }
+
+    /// All trees are new.
+    pub(crate) fn begin(&mut self, now_us: u64) {
+        self.heard_us = [now_us; TREES];
+    }
+
+    /// The trees that have been silent for too long, and who the parent is there: each at most once in
+    /// [`Limits::silence_us`].
+    pub(crate) fn complaints(
+        &mut self,
+        shape: &Shape,
+        me: u8,
+        now_us: u64,
+        limits: &Limits,
+    ) -> Vec<(u8, u8)> {
+        // Who was stopped itself has heard nothing for that very reason.
+        if now_us.saturating_sub(self.ticked_us) > limits.silence_us / 2 {
+            self.begin(now_us);
+        }
+        self.ticked_us = now_us;
+        let silent_us = |tree: u8| now_us.saturating_sub(self.heard_us[usize::from(tree)]);
+        let all_silent =
+            shape.trees() > 1 && (0..shape.trees()).all(|tree| silent_us(tree) > limits.silence_us);
+        let mut complaints = Vec::new();
+        for tree in 0..shape.trees() {
+            let (Some(parent), Some(depth)) = (shape.parent(tree, me), shape.depth(tree, me)) else {
+                continue;
+            };
+            let wait_us = limits.silence_us + limits.silence_step_us * u64::from(depth.saturating_sub(2));
+            let wait_us = if all_silent { ALL_SILENT * wait_us } else { wait_us };
+            let complained_us = &mut self.complained_us[usize::from(tree)];
+            if silent_us(tree) > wait_us && now_us.saturating_sub(*complained_us) >= limits.silence_us {
+                *complained_us = now_us;
+                complaints.push((tree, parent));
+            }
+        }
+        complaints
+    }
+}
