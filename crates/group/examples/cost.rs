@@ -35,7 +35,9 @@ impl Ensemble {
             engine: Duration::ZERO,
             coding: Duration::ZERO,
         };
-        ensemble.group(LEADER).set_spreading(spreads);
+        if spreads {
+            ensemble.group(LEADER).spread_to(voters);
+        }
         ensemble.group(LEADER).campaign();
         ensemble.settle();
         for _ in 0..10 {

@@ -81,7 +81,7 @@ pub enum Output {
     /// Send a message. It may be lost, doubled, delayed or overtaken.
     Send(Message),
     /// Take an append to all other members, each of whom steps it [addressed](Message::addressed) to itself. It may be lost
-    /// like any message. It comes only where [`Group::set_spreading`] has said so.
+    /// like any message. It comes only where [`Group::spread_to`] has named members.
     Spread(Message),
     /// Make something durable.
     Store(Store),
@@ -323,8 +323,14 @@ impl Group {
             // The engine would pass it on in the name of who asked, and nobody takes that from us.
             return Ok(());
         }
-        self.look_at_refusal(&message.raft);
+        self.hear(&message.raft);
+        let (is_append, term) = (message.place().is_some(), message.raft.term);
+        let (behind, count) =
+            ((message.raft.index, message.raft.log_term), message.raft.entries.len() as u64);
         let stepped = self.raft.step(*message.raft);
+        if is_append {
+            self.note_step(term, behind, count);
+        }
         self.choose_timeout();
         match stepped {
             Err(raft::Error::StepPeerNotFound) => Err(StepError::Stranger),

@@ -11,7 +11,7 @@
 //! | [`Group::stored`] | [`Output::Store`] |
 //! | [`Group::propose`], [`Group::propose_changes`] | [`Output::Committed`], [`Output::Members`] |
 //! | [`Group::read`] | [`Output::Read`] |
-//! | [`Group::set_spreading`], [`Group::acknowledge`] | [`Output::Spread`] |
+//! | [`Group::spread_to`], [`Group::acknowledge`] | [`Output::Spread`] |
 //! | [`Group::campaign`], [`Group::transfer`] | [`Group::status`] |
 //! | [`Group::offer_snapshot`], [`Group::snapshot_sent`], [`Group::compact`] | [`Output::SendSnapshot`], [`Output::SnapshotWanted`] |
 //!

@@ -12,13 +12,14 @@
 //! groups: sizes of groups would be other quorums than those of elections.
 //!
 //! **Fed** is a member to whom others take appends. For the engine its window is closed, so it says nothing to it. A member
-//! is fed when it has, or is on its way to have, all that there is; when it stands still though more was spread, or
-//! refuses something, the leader sends to it directly until it has everything again.
+//! is fed when it has, or is on its way to have, all that there is; when it stands still though more was spread, says
+//! nothing, or refuses something, the leader sends to it directly until it has everything again.
 
 use crate::group::{Group, Output};
+use crate::held::Entry;
 use crate::message::Message;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use raft::eraftpb::{self, MessageType};
 use raft::{ProgressState, StateRole};
@@ -26,9 +27,12 @@ use raft::{ProgressState, StateRole};
 /// See the module. It is of one term of a leader.
 #[derive(Debug, Default)]
 pub(crate) struct Spread {
-    is_on: bool,
-    /// Those who are fed, and what they had to have at the last look.
-    fed: BTreeMap<u64, u64>,
+    /// Those to whom others take appends.
+    reached: BTreeSet<u64>,
+    /// At a member that follows: in which term its log is the leader's, and up to where, durable or not.
+    in_step: (u64, u64),
+    /// Those who are fed.
+    fed: BTreeMap<u64, Fed>,
     /// Up to here it was spread that they are committed.
     committed: u64,
     /// That the leader is there has to be said.
@@ -36,6 +40,19 @@ pub(crate) struct Spread {
     /// Ticks from one look at them to the next, and until the next one.
     look_ticks: usize,
     look_in: usize,
+}
+
+/// A member of which nothing was heard at so many looks is not fed any more: whoever takes appends to it may not know it. It is
+/// less than what makes it want to lead.
+const SILENT_LOOKS: usize = 3;
+
+/// A member that is fed.
+#[derive(Debug)]
+struct Fed {
+    /// What it had to have at the last look.
+    wanted: u64,
+    /// Looks since something was heard of it.
+    silent: usize,
 }
 
 impl Spread {
@@ -46,12 +63,61 @@ impl Spread {
 }
 
 impl Group {
-    /// Whether appends come out once for all who keep up, for others to take them to each. Off to begin with.
-    pub fn set_spreading(&mut self, is_on: bool) {
-        if self.spread.is_on && !is_on {
-            self.feed_nobody();
+    /// Appends come out once for those of these members who keep up, for others to take them to each. Nobody is among them
+    /// to begin with.
+    pub fn spread_to(&mut self, members: impl IntoIterator<Item = u64>) {
+        self.spread.reached = members.into_iter().collect();
+        let fed: Vec<u64> = self.spread.fed.keys().copied().collect();
+        let reached = |member: &u64| self.spread.reached.contains(member);
+        let not: Vec<u64> = fed.into_iter().filter(|member| !reached(member)).collect();
+        not.into_iter().for_each(|member| self.send_directly(member));
+    }
+
+    /// At a member that follows: the term, and up to which position its log is that of the leader of this term, durable or
+    /// not.
+    #[must_use]
+    pub fn in_step(&self) -> (u64, u64) {
+        let engine = &self.raft.raft;
+        let (term, position) = self.spread.in_step;
+        let here = if term == engine.term { position } else { 0 };
+        (engine.term, here.max(engine.raft_log.committed))
+    }
+
+    /// An append of what stands behind a position, up to another one at most, as this term's leader would say it to all. It
+    /// has as much as a message carries. `None` where nothing of it is here, or is known to be the leader's.
+    #[must_use]
+    pub fn append_behind(&self, position: u64, upto: u64) -> Option<Message> {
+        let engine = &self.raft.raft;
+        let end = if self.leads() { engine.raft_log.last_index() } else { self.in_step().1 };
+        let upto = upto.min(end);
+        let log_term = self.held().term_at(position)?;
+        if engine.leader_id == 0 || position > upto {
+            return None;
         }
-        self.spread.is_on = is_on;
+        let entries: Vec<_> = self.held().between(position, upto).iter().filter_map(Entry::to_raft).collect();
+        let entries = &entries[..self.portion(&entries)];
+        let committed = engine.raft_log.committed.min(upto);
+        Some(append((engine.leader_id, engine.term), (position, log_term), entries, committed))
+    }
+
+    /// The same without entries: it says that everything up to there is committed.
+    #[must_use]
+    pub fn commit_upto(&self, position: u64) -> Option<Message> {
+        let (term, here) = self.in_step();
+        let log_term = self.held().term_at(position)?;
+        let leader = self.raft.raft.leader_id;
+        (leader != 0 && position <= here).then(|| append((leader, term), (position, log_term), &[], position))
+    }
+
+    /// An append was stepped: if it was taken, the log is the leader's up to its end.
+    pub(crate) fn note_step(&mut self, term: u64, (position, log_term): (u64, u64), count: u64) {
+        let log = &self.raft.raft.raft_log;
+        if term != self.raft.raft.term || self.leads() || !log.match_term(position, log_term) {
+            return;
+        }
+        let (known, before) = self.spread.in_step;
+        let before = if known == term { before } else { 0 };
+        self.spread.in_step = (term, before.max(position + count));
     }
 
     /// At the leader: how many members are given appends by others.
@@ -75,9 +141,10 @@ impl Group {
             if member == id || position > last {
                 continue;
             }
-            let is_fed = self.spread.fed.contains_key(&member);
+            let fed = self.spread.fed.get_mut(&member);
             let Some(progress) = engine.mut_prs().get_mut(member) else { continue };
-            if is_fed && progress.state == ProgressState::Replicate {
+            if let Some(fed) = fed.filter(|_| progress.state == ProgressState::Replicate) {
+                fed.silent = 0;
                 progress.recent_active = true;
                 is_news |= progress.maybe_update(position);
                 progress.ins.free_to(position);
@@ -101,7 +168,7 @@ impl Group {
 
     /// Time goes on: who keeps up is fed, and who does not is sent to.
     pub(crate) fn tick_spread(&mut self) {
-        if !self.spread.is_on || !self.leads() {
+        if self.spread.reached.is_empty() || !self.leads() {
             return;
         }
         if self.spread.look_in > 0 {
@@ -118,19 +185,29 @@ impl Group {
         for (member, progress) in engine.prs().iter().filter(|(member, _)| **member != id) {
             let keeps_up = progress.state == ProgressState::Replicate;
             match self.spread.fed.get(member) {
-                Some(wanted) if !keeps_up || progress.matched < *wanted => late.push(*member),
+                Some(fed) if !keeps_up || progress.matched < fed.wanted || fed.silent >= SILENT_LOOKS => {
+                    late.push(*member);
+                }
                 // Everything was sent to it, so it lacks nothing that is spread from now on.
-                None if keeps_up && progress.next_idx > last && heir != Some(*member) => {
+                None if keeps_up
+                    && progress.recent_active
+                    && progress.next_idx > last
+                    && heir != Some(*member)
+                    && self.spread.reached.contains(member) =>
+                {
                     in_step.push(*member);
                 }
                 _ => {}
             }
         }
         late.into_iter().for_each(|member| self.send_directly(member));
-        self.spread.fed.values_mut().for_each(|wanted| *wanted = last);
+        for fed in self.spread.fed.values_mut() {
+            fed.wanted = last;
+            fed.silent += 1;
+        }
         for member in in_step {
             self.raft.raft.adjust_max_inflight_msgs(member, 0);
-            self.spread.fed.insert(member, last);
+            self.spread.fed.insert(member, Fed { wanted: last, silent: 0 });
         }
     }
 
@@ -159,11 +236,18 @@ impl Group {
         }
         let fed: Vec<u64> = self.spread.fed.keys().copied().collect();
         fed.into_iter().for_each(|member| self.send_directly(member));
-        self.spread = Spread { is_on: self.spread.is_on, ..Spread::new(self.spread.look_ticks) };
+        let reached = core::mem::take(&mut self.spread.reached);
+        let in_step = self.spread.in_step;
+        self.spread = Spread { reached, in_step, ..Spread::new(self.spread.look_ticks) };
     }
 
-    /// Who refuses something lacks what was before it: that is found out directly.
-    pub(crate) fn look_at_refusal(&mut self, message: &eraftpb::Message) {
+    /// A member says something itself. Who refuses something lacks what was before it: that is found out directly.
+    pub(crate) fn hear(&mut self, message: &eraftpb::Message) {
+        if let Some(fed) =
+            self.spread.fed.get_mut(&message.from).filter(|_| message.term == self.raft.raft.term)
+        {
+            fed.silent = 0;
+        }
         if message.reject && message.get_msg_type() == MessageType::MsgAppendResponse {
             self.send_directly(message.from);
         }
@@ -230,7 +314,28 @@ impl Group {
     }
 }
 
+/// What a leader of a term says to all of what its log has behind a position of a term.
+fn append(
+    (from, term): (u64, u64),
+    (index, log_term): (u64, u64),
+    entries: &[eraftpb::Entry],
+    commit: u64,
+) -> Message {
+    let mut raft = eraftpb::Message { from, term, index, log_term, commit, ..Default::default() };
+    raft.set_msg_type(MessageType::MsgAppend);
+    raft.set_entries(entries.to_vec().into());
+    Message { raft: Box::new(raft) }
+}
+
 impl Message {
+    /// What it says the log has: behind which position, and up to which; `None` for what is no append.
+    #[must_use]
+    pub fn place(&self) -> Option<(u64, u64)> {
+        let raft = &self.raft;
+        (raft.get_msg_type() == MessageType::MsgAppend)
+            .then(|| (raft.index, raft.index + raft.entries.len() as u64))
+    }
+
     /// The same for one of those that it was spread to.
     #[must_use]
     pub fn addressed(&self, to: u64) -> Self {

@@ -144,6 +144,9 @@ struct Ensembles {
     /// As many servers; otherwise the seeds decide, and mostly for three.
     #[arg(long)]
     servers: Option<usize>,
+    /// Appends go down trees.
+    #[arg(long)]
+    forest: bool,
 }
 
 #[derive(Args)]
@@ -275,10 +278,14 @@ fn over_seeds<S: Send, T: Default + Add<Output = T> + Display + Send>(
 impl Ensembles {
     fn run(&self) -> ExitCode {
         self.lives.seeds.each("crates/sim/src/ensemble/settings.rs", |seed| {
-            let settings = ensemble::Settings::of(seed, self.servers, self.lives.kind.as_deref())?;
+            let mut settings = ensemble::Settings::of(seed, self.servers, self.lives.kind.as_deref())?;
+            if self.forest {
+                settings = settings.with_forest();
+            }
             let ensemble::Settings { name, servers, .. } = settings;
             AT_HAND.set(format!(
-                "stoa-sim ensemble --seeds 1 --from {seed} --servers {servers} --kind {name} --trace"
+                "stoa-sim ensemble --seeds 1 --from {seed} --servers {servers} --kind {name}{} --trace",
+                if self.forest { " --forest" } else { "" },
             ));
             Some((format!("{seed} ({name})"), ensemble::World::new(seed, settings, self.lives.trace).run()))
         })

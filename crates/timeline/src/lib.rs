@@ -21,6 +21,7 @@ extern crate alloc;
 
 mod barriers;
 mod birth;
+mod forest;
 mod known_disks;
 mod message;
 mod peers;
@@ -32,6 +33,7 @@ mod timeline;
 
 pub use barriers::Barrier;
 pub use birth::{DiskId, Standing};
+pub use forest::ForestConfig;
 pub use known_disks::{Acquaintance, Disks, KnownDisk, KnownDisks};
 pub use message::{BadMessage, Forward, Message};
 pub use peers::{Wanted, member_of, server_of, servers_of};

@@ -4,6 +4,8 @@
 //! message := 1, message of stoa-group
 //!          | 2, term, stream, base, first i64, count i32, (request as a buffer)*    forwarded requests
 //!          | 3, term, stream, expected i64                                          some are missing
+//!          | 9, frame of stoa-forest
+//!          | 10, tag i64, asks i64                                                  of the sender's process
 //! ```
 //! Encoded like the clients' protocol. Messages may be lost, doubled or late; only those of a process
 //! that has ended never come after those of its successor.
@@ -16,6 +18,8 @@ use stoa_wire::{Reader, put};
 const GROUP: u8 = 1;
 const FORWARD: u8 = 2;
 const MISSING: u8 = 3;
+const FOREST: u8 = 9;
+const TAG: u8 = 10;
 
 /// Why bytes are no message of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +47,15 @@ pub enum Message {
         /// Number of the first request that the leader lacks.
         expected: u64,
     },
+    /// What goes down the trees, or up again; by way of the sender, which need not have said it.
+    Forest(Bytes),
+    /// The tag of the sender's process, by which it is known who has acknowledged something.
+    Tag {
+        /// The tag.
+        tag: u64,
+        /// Whether the sender does not know the receiver's.
+        asks: bool,
+    },
 }
 
 /// Requests on their way to the leader: a part of the sender's stream of requests.
@@ -64,7 +77,7 @@ impl Message {
     /// Whether bytes that begin like this are to be one of these.
     #[must_use]
     pub fn is_kind(kind: u8) -> bool {
-        matches!(kind, GROUP | FORWARD | MISSING)
+        matches!(kind, GROUP | FORWARD | MISSING | FOREST | TAG)
     }
 
     /// Its bytes. Those of a Raft message share its entries.
@@ -87,6 +100,13 @@ impl Message {
             Self::Missing { term, stream, expected } => {
                 put_numbers(&mut out, MISSING, &[*term, *stream, *expected]);
             }
+            Self::Forest(frame) => {
+                let mut out = Pieces::default();
+                out.put(&[FOREST]);
+                out.put_shared(frame);
+                return out;
+            }
+            Self::Tag { tag, asks } => put_numbers(&mut out, TAG, &[*tag, u64::from(*asks)]),
         }
         Bytes::from(out).into()
     }
@@ -97,7 +117,7 @@ impl Message {
         match self {
             Self::Group(message) => message.is_of_leader(),
             Self::Missing { .. } => true,
-            Self::Forward(_) => false,
+            Self::Forward(_) | Self::Forest(_) | Self::Tag { .. } => false,
         }
     }
 
@@ -114,6 +134,11 @@ impl Message {
                 let _ = bytes.split_to(1);
                 return stoa_group::Message::decode(bytes).map(Self::Group).map_err(|_| BadMessage);
             }
+            FOREST => {
+                let _ = bytes.split_to(1);
+                return Ok(Self::Forest(bytes));
+            }
+            TAG => Self::Tag { tag: number(&mut reader)?, asks: number(&mut reader)? != 0 },
             FORWARD => {
                 let (term, stream) = (number(&mut reader)?, number(&mut reader)?);
                 let (base, first) = (number(&mut reader)?, number(&mut reader)?);
@@ -154,6 +179,7 @@ mod tests {
         for message in [
             Message::Forward(Forward { term: 1, stream: 2, base: 3, first: 4, asked }),
             Message::Missing { term: 1, stream: 2, expected: u64::MAX },
+            Message::Tag { tag: u64::MAX, asks: true },
         ] {
             let bytes = message.encode().join();
             assert!(Message::is_kind(bytes[0]));

@@ -1,12 +1,14 @@
 //! A partition's end of the log, with everything that belongs to it.
 
 mod asked;
+mod forested;
 mod log;
 mod outputs;
 mod servers;
 
 use crate::barriers::Barriers;
 use crate::birth::{Birth, DiskId};
+use crate::forest::{Forest, ForestConfig};
 use crate::message::Message;
 use crate::peers::{Peers, member_of, server_of, servers_of};
 use crate::progress::{Lead, Progress};
@@ -46,6 +48,8 @@ pub struct Config {
     /// Who founds a history with this server, if its disk holds nothing: those who are to vote. Nobody, if it is to
     /// join one.
     pub founders: BTreeSet<u8>,
+    /// Whether appends go down trees where there are many servers, and how.
+    pub forest: Option<ForestConfig>,
     /// Random numbers that have nothing to do with each other: for election timeouts, the numbers of requests, and
     /// those of questions.
     pub seeds: [u64; 3],
@@ -71,6 +75,8 @@ pub struct Timeline<C> {
     requests: Requests<C>,
     barriers: Barriers<C>,
     peers: Peers,
+    /// At the first partition: the trees down which appends go.
+    forest: Forest,
     /// At the leader: what it has taken of each contact server's requests.
     streams: BTreeMap<u8, Stream>,
     election: Election,
@@ -128,6 +134,8 @@ impl<C: Copy + Ord> Timeline<C> {
         let heartbeat_us = u64::from(config.heartbeat_ms.max(1)) * 1000;
         let birth = || Birth::new(config.server, config.disk, &config.founders);
         let is_new = log.as_ref().is_some_and(|log| log.history().is_none());
+        // The number of its requests differs from process to process, too, and is drawn apart from this one's votes.
+        let forest = Forest::new(config.server, config.forest.clone(), stream, &members);
         let mut timeline = Self {
             birth: is_new.then(birth),
             progress: Progress::new(member_of(config.server), (position, base.term), vote.term, members),
@@ -137,6 +145,7 @@ impl<C: Copy + Ord> Timeline<C> {
             config,
             heartbeat_us,
             peers: Peers::default(),
+            forest,
             streams: BTreeMap::new(),
             election: Election::default(),
             tick_at_us: now_us + heartbeat_us,
@@ -287,7 +296,10 @@ impl<C: Copy + Ord> Timeline<C> {
     /// The next thing that has come of it. `prepares` says whether what is asked can be prepared now.
     #[inline]
     pub fn poll(&mut self, prepares: bool) -> Option<Output> {
-        let is_idle = self.barriers.are_asked() && self.requests.are_given() && self.progress.is_idle();
+        let is_idle = self.barriers.are_asked()
+            && self.requests.are_given()
+            && self.progress.is_idle()
+            && self.forest.is_idle();
         if is_idle && self.log.as_mut().is_none_or(|log| log.is_idle()) {
             return None;
         }
@@ -302,9 +314,12 @@ impl<C: Copy + Ord> Timeline<C> {
             }
             let output = if let Some(delivery) = self.progress.poll() {
                 Some(self.take_delivery(delivery))
-            } else {
-                let output = self.log.as_mut()?.poll()?;
+            } else if let Some(output) = self.log.as_mut()?.poll() {
                 self.carry_out(output)
+            } else if self.run_forest() {
+                None
+            } else {
+                return None;
             };
             if output.is_some() {
                 return output;
@@ -317,14 +332,11 @@ impl<C: Copy + Ord> Timeline<C> {
         match output {
             GroupOutput::Send(message) => {
                 let to = server_of(message.to())?;
-                self.say(to, Message::Group(message));
-            }
-            // Each is told by itself.
-            GroupOutput::Spread(message) => {
-                for to in self.member_ids().into_iter().filter(|to| *to != self.config.server) {
-                    self.say(to, Message::Group(message.addressed(member_of(to))));
+                if !self.goes_up(to, &message) {
+                    self.say(to, Message::Group(message));
                 }
             }
+            GroupOutput::Spread(message) => self.forest.spread(self.now_us, &message),
             GroupOutput::SendSnapshot(message) => {
                 let position = message.snapshot().map_or(0, |mark| mark.position);
                 let to = server_of(message.to())?;
@@ -332,9 +344,11 @@ impl<C: Copy + Ord> Timeline<C> {
                 self.to_peers.push_back(PeerOutput::Snapshot { to, position, message });
             }
             GroupOutput::Committed(entries) if self.is_only_partition() => {
+                self.forest.committed(entries.last().map_or(0, |last| last.position));
                 return Some(self.take_delivery(Delivery::Committed(entries)));
             }
             GroupOutput::Committed(entries) => {
+                self.forest.committed(entries.last().map_or(0, |last| last.position));
                 self.deliver_divided(&entries);
                 self.deliver_answers();
                 self.compact_log(entries.last().map_or(0, |last| last.position));
@@ -347,10 +361,14 @@ impl<C: Copy + Ord> Timeline<C> {
                 self.deliver_answers();
             }
             GroupOutput::Leader { term, leader, role } => {
+                self.forest_is_led(term, leader, role);
                 self.deliver_to_all(&Delivery::Leader { term, leader, leads: role == Role::Leader });
             }
             GroupOutput::SnapshotWanted(_) => return Some(Output::SnapshotWanted),
-            GroupOutput::Members(members) => self.deliver_to_all(&Delivery::Members(members)),
+            GroupOutput::Members(members) => {
+                self.forest_has(&members);
+                self.deliver_to_all(&Delivery::Members(members));
+            }
             // It has become a record.
             GroupOutput::Store(_) => {}
         }
@@ -586,6 +604,7 @@ mod tests {
             gives_log: true,
             disk: DiskId::default(),
             founders: BTreeSet::new(),
+            forest: None,
             seeds: [1, 2, 3],
         };
         let mut timeline = Timeline::new(config, &disk, 0, &[0, 0], 0).unwrap();

@@ -62,7 +62,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
     ("stoa-forest", &[]),
     ("stoa-group", &[]),
     ("stoa-keys", &[]),
-    ("stoa-timeline", &["stoa-group", "stoa-wire"]),
+    ("stoa-timeline", &["stoa-forest", "stoa-group", "stoa-wire"]),
     ("stoa-model", &["stoa-sites"]),
     ("stoa-proxy", &[]),
     ("stoa-sasl", &[]),

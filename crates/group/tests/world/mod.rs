@@ -129,7 +129,7 @@ impl World {
         self.servers
             .values_mut()
             .filter_map(|server| server.group.as_mut())
-            .for_each(|group| group.set_spreading(true));
+            .for_each(|group| group.spread_to(1..=5));
     }
 
     fn tell(&mut self, line: impl FnOnce() -> String) {
@@ -170,7 +170,9 @@ impl World {
         server.state = state;
         server.snapshots = BTreeMap::from([(restored.base.position, server.state)]);
         let mut group = Group::new(&config, &restored).expect("what was stored is sound");
-        group.set_spreading(spreads);
+        if spreads {
+            group.spread_to(1..=5);
+        }
         if restored.base.position > 0 {
             group.offer_snapshot(restored.base);
         }

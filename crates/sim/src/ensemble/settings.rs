@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use stoa_core::{Config, Limits, digest_id};
+use stoa_core::{Config, ForestConfig, Limits, digest_id};
 
 /// Mean time between faults of a kind, in simulated milliseconds; 0 is never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -365,6 +365,16 @@ impl Settings {
             faults: MIXED,
             manners: MANNERS,
         }
+    }
+
+    /// The same, and appends go down trees: they have interiors below the roots from five servers on.
+    #[must_use]
+    pub fn with_forest(mut self) -> Self {
+        let mut forest = ForestConfig::new(3, 2, 2).expect("as many children as trees");
+        // As short as all other times.
+        forest.limits.repeat_us = 40_000;
+        self.config.forest = Some(forest);
+        self
     }
 
     /// The kind with this name.

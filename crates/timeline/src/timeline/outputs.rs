@@ -80,7 +80,10 @@ impl Outgoing {
     pub fn of_group(&self) -> Option<&stoa_group::Message> {
         match self {
             Self::Timeline(Message::Group(message)) => Some(message),
-            Self::Timeline(Message::Forward(_) | Message::Missing { .. }) | Self::Service(_) => None,
+            Self::Timeline(
+                Message::Forward(_) | Message::Missing { .. } | Message::Forest(_) | Message::Tag { .. },
+            )
+            | Self::Service(_) => None,
         }
     }
 }

@@ -106,6 +106,17 @@ impl<C: Copy + Ord> Timeline<C> {
                         Some(alloc::format!("a message of server {from} was refused: {error}"));
                 }
             }
+            Message::Forest(frame) => {
+                if !self.forest.receive(self.now_us, from, frame) {
+                    return Err(BadMessage);
+                }
+            }
+            Message::Tag { tag, asks } => {
+                self.forest.connected(from, tag);
+                if asks {
+                    self.tell_tag(from, false);
+                }
+            }
             Message::Forward(forward) => received.asked = self.take_forwarded(from, forward),
             Message::Missing { term, stream, expected } => {
                 if term == self.progress.term && stream == self.requests.stream() {
@@ -145,6 +156,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// A connection to another server is there (again): what was sent before may be lost.
     pub fn peer_connected(&mut self, peer: u8) {
         self.peers.connect(peer);
+        self.tell_tag(peer, true);
         self.campaign_when_met();
         if member_of(peer) == self.progress.leader {
             self.requests.give_again_from(0);
@@ -156,6 +168,7 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn peer_emptied(&mut self, peer: u8) {
         debug_assert!(self.log.is_some(), "the first partition has the log, and knows the disks");
         self.peers.disconnect(peer);
+        self.forest.gone(self.now_us, peer);
         let leads = self.progress.leader == member_of(peer);
         self.peers.empty(peer, if leads { self.progress.term } else { 0 });
     }
@@ -171,6 +184,7 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn peer_lost(&mut self, peer: u8) -> bool {
         let member = member_of(peer);
         self.peers.disconnect(peer);
+        self.forest.gone(self.now_us, peer);
         let Some(log) = &mut self.log else { return false };
         log.group().unreachable(member);
         if member != self.progress.leader || self.progress.lead != Lead::No {
@@ -280,11 +294,13 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn tick(&mut self) -> bool {
         let now_us = self.now_us;
         self.campaign();
+        self.forest.tick(now_us);
         self.election.handing_over_until_us =
             self.election.handing_over_until_us.filter(|until| *until > now_us);
         if !self.is_ensemble() || self.tick_at_us > now_us {
             return false;
         }
+        self.ask_tags();
         // After a pause one tick is enough: the others' messages come first.
         self.tick_at_us = now_us + self.heartbeat_us;
         if let Some(log) = &mut self.log {
@@ -311,6 +327,9 @@ impl<C: Copy + Ord> Timeline<C> {
     #[must_use]
     pub fn next_wake_us(&self) -> Option<u64> {
         let tick = self.is_ensemble().then_some(self.tick_at_us);
-        [tick, self.election.campaign.map(|due| due.at_us)].into_iter().flatten().min()
+        [tick, self.election.campaign.map(|due| due.at_us), self.forest.next_wake_us()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }

@@ -1,0 +1,284 @@
+//! The forest of an ensemble, as the timeline drives it: appends that come out of the group once for many members go down
+//! trees, and what members have comes back up.
+//!
+//! What `stoa-forest` says goes from server to server in messages of its own ([`crate::message::Message::Forest`]), so a
+//! frame may reach a server by way of others. Two things that connections guarantee are lost with that, and come back here:
+//!
+//! - *Nothing of a process that has ended comes after what its successor says.* An acknowledgement that was on its way
+//!   for long could be of a disk that is gone. So each process has a **tag**, drawn when it starts, which it tells each
+//!   other one itself, and acknowledgements carry it: the leader counts those of processes that it is connected with.
+//! - *Who sends is who says it.* An append is the leader's whoever brings it. Servers of an ensemble have proved who they
+//!   are, and trust each other not to invent what the leader says.
+
+use crate::peers::{member_of, server_of};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use bytes::Bytes;
+use stoa_forest::{Frame, Ids, Limits, Output, Place, Pulled, Relay, Settings, Spreader};
+use stoa_group::{Group, Members, Message, Pieces};
+
+/// When there is a forest, and what it is like. All servers should agree, though only what the leader has counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForestConfig {
+    /// How many servers there are at least, the leader counted. Of fewer each is sent to directly.
+    pub servers_min: usize,
+    /// How many trees, and how wide they are.
+    pub settings: Settings,
+    /// Times and bounds.
+    pub limits: Limits,
+}
+
+impl ForestConfig {
+    /// A forest from so many servers on, with so many trees (1 to 16), each so many children wide (as many as there are
+    /// trees, to 64). `None` for other numbers.
+    #[must_use]
+    pub fn new(servers_min: usize, trees: u8, children: u8) -> Option<Self> {
+        Some(Self { servers_min, settings: Settings::new(trees, children)?, limits: Limits::default() })
+    }
+}
+
+impl Default for ForestConfig {
+    fn default() -> Self {
+        Self { servers_min: 10, settings: Settings::default(), limits: Limits::default() }
+    }
+}
+
+/// How often a server looks whether its trees are silent, microseconds.
+const LOOK_US: u64 = 10_000;
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Forested {
+    /// A frame goes to another server.
+    Send(u8, Bytes),
+    /// An append goes to the group.
+    Step(Message),
+    /// Members of the group have this, in this term.
+    Acknowledged(u64, Vec<(u64, u64)>),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Forest {
+    me: u8,
+    config: Option<ForestConfig>,
+    /// Of this process, and of those that it is connected with.
+    tag: u64,
+    tags: BTreeMap<u8, u64>,
+    servers: Ids,
+    relay: Relay,
+    /// While this server leads, with a forest.
+    spreader: Option<Spreader>,
+    /// Something may have come of what was handed in.
+    is_fresh: bool,
+    look_at_us: u64,
+}
+
+impl Forest {
+    pub(crate) fn new(me: u8, config: Option<ForestConfig>, tag: u64, members: &Members) -> Self {
+        let limits = config.as_ref().map(|config| config.limits.clone()).unwrap_or_default();
+        let mut forest = Self {
+            me,
+            config,
+            tag,
+            tags: BTreeMap::new(),
+            servers: Ids::default(),
+            relay: Relay::new(me, limits),
+            spreader: None,
+            is_fresh: false,
+            look_at_us: 0,
+        };
+        forest.members_are(0, members);
+        forest
+    }
+
+    /// Whether there could be one: else nothing costs anything.
+    pub(crate) fn may_be(&self) -> bool {
+        self.config.is_some()
+    }
+
+    pub(crate) fn tag(&self) -> u64 {
+        self.tag
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.is_fresh
+    }
+
+    /// Members whose tags are not known.
+    pub(crate) fn unknown(&self) -> Vec<u8> {
+        let is_unknown = |id: &u8| self.may_be() && *id != self.me && !self.tags.contains_key(id);
+        self.servers.iter().filter(is_unknown).collect()
+    }
+
+    /// Those to whom it takes appends while this server leads; nobody where there is none.
+    pub(crate) fn reached(&self) -> Vec<u64> {
+        let reached = self.spreader.iter().flat_map(|_| self.servers.iter());
+        reached.filter(|server| *server != self.me).map(member_of).collect()
+    }
+
+    // ---- what happens ----
+
+    pub(crate) fn members_are(&mut self, now_us: u64, members: &Members) {
+        let all = members.voters.iter().chain(&members.outgoing).chain(&members.learners);
+        self.servers = all.copied().filter_map(server_of).collect();
+        self.relay.set_servers(&self.servers);
+        if let Some(spreader) = &mut self.spreader {
+            spreader.set_servers(now_us, &self.servers);
+        }
+        self.is_fresh = self.may_be();
+    }
+
+    /// Another server leads, or nobody does.
+    pub(crate) fn follows(&mut self, now_us: u64, term: u64, leader: Option<u8>) {
+        self.spreader = None;
+        self.relay.enter(now_us, term, leader);
+        self.is_fresh = self.may_be();
+    }
+
+    /// This server leads a term, and its log ends here.
+    pub(crate) fn leads(&mut self, now_us: u64, term: u64, end: u64) {
+        self.relay.enter(now_us, term, Some(self.me));
+        // Ids of which frames know nothing have the others sent to directly, and so are they themselves.
+        let may_lead = Ids::is_id(self.me);
+        let config = self.config.as_ref().filter(|it| may_lead && self.servers.len() >= it.servers_min);
+        self.spreader = config.map(|config| {
+            let mut spreader =
+                Spreader::new(self.me, term, &self.servers, end, config.settings, config.limits.clone());
+            let is_away = |id: &u8| *id != self.me && !self.tags.contains_key(id);
+            self.servers.iter().filter(is_away).for_each(|id| spreader.gone(now_us, id));
+            spreader
+        });
+        self.is_fresh = self.may_be();
+    }
+
+    pub(crate) fn committed(&mut self, position: u64) {
+        if self.may_be() {
+            self.relay.committed(position);
+            self.spreader.iter_mut().for_each(|spreader| spreader.committed(position));
+            self.is_fresh = true;
+        }
+    }
+
+    /// Another server has told its tag. That comes first when there is a connection.
+    pub(crate) fn connected(&mut self, server: u8, tag: u64) {
+        self.tags.insert(server, tag);
+        self.relay.connected(server);
+        self.spreader.iter_mut().for_each(|spreader| spreader.connected(server));
+    }
+
+    pub(crate) fn gone(&mut self, now_us: u64, server: u8) {
+        self.tags.remove(&server);
+        self.relay.gone(server);
+        self.spreader.iter_mut().for_each(|spreader| spreader.gone(now_us, server));
+        self.is_fresh = self.may_be();
+    }
+
+    /// The group has an append for all.
+    pub(crate) fn spread(&mut self, now_us: u64, message: &Message) {
+        let (Some(spreader), Some((previous, last))) = (&mut self.spreader, message.place()) else { return };
+        let mut body = Pieces::default();
+        message.encode(&mut body);
+        spreader.spread(now_us, Place { previous, last }, body.join());
+        self.is_fresh = true;
+    }
+
+    /// The group says to the leader of a term that this server has its log up to a position. Returns whether that goes up
+    /// the forest.
+    pub(crate) fn acknowledge(&mut self, to: u8, term: u64, position: u64) -> bool {
+        let reaches = self.relay.reign() == (term, Some(to)) && self.relay.shape().is_some();
+        if reaches {
+            self.relay.stored(term, self.tag, position);
+            self.is_fresh = true;
+        }
+        reaches
+    }
+
+    /// A frame has come. `false` when it is none.
+    pub(crate) fn receive(&mut self, now_us: u64, from: u8, frame: Bytes) -> bool {
+        let received = match &mut self.spreader {
+            Some(spreader) => spreader.receive(now_us, from, frame),
+            None => self.relay.receive(now_us, from, frame),
+        };
+        self.is_fresh |= self.may_be();
+        received.is_ok()
+    }
+
+    pub(crate) fn tick(&mut self, now_us: u64) {
+        if self.next_wake_us().is_none_or(|due_us| due_us > now_us) {
+            return;
+        }
+        self.look_at_us = now_us + LOOK_US;
+        match &mut self.spreader {
+            Some(spreader) => spreader.tick(now_us),
+            None => self.relay.tick(now_us),
+        }
+        self.is_fresh = true;
+    }
+
+    /// When [`Forest::tick`] is needed. Where there are no trees that is never.
+    pub(crate) fn next_wake_us(&self) -> Option<u64> {
+        let is_there = self.spreader.is_some() || self.relay.shape().is_some();
+        let due_us = self.relay.due_us().filter(|_| self.spreader.is_none());
+        is_there.then(|| due_us.map_or(self.look_at_us, |due_us| due_us.min(self.look_at_us)))
+    }
+
+    // ---- what is to be done ----
+
+    /// What has come of all that. When it is done, [`Forest::stepped`] is wanted.
+    pub(crate) fn take(&mut self, group: &Group) -> Vec<Forested> {
+        self.is_fresh = false;
+        let mut todo = Vec::new();
+        while let Some(output) = match &mut self.spreader {
+            Some(spreader) => spreader.poll(),
+            None => self.relay.poll(),
+        } {
+            todo.extend(self.carry_out(output, group));
+        }
+        todo
+    }
+
+    /// The group has stepped what was to be stepped.
+    pub(crate) fn stepped(&mut self, group: &Group) {
+        if self.spreader.is_none() {
+            let (term, position) = group.in_step();
+            self.relay.has(term, position);
+        }
+    }
+
+    fn carry_out(&self, output: Output, group: &Group) -> Option<Forested> {
+        match output {
+            Output::Send { to, frame } => Some(Forested::Send(to, frame)),
+            Output::Deliver { term, body, .. } => {
+                let message = Message::decode(body).ok()?;
+                let leader = self.relay.reign().1.map(member_of);
+                let is_leaders = message.place().is_some() && message.term() == term;
+                (is_leaders && Some(message.from()) == leader)
+                    .then(|| Forested::Step(message.addressed(member_of(self.me))))
+            }
+            Output::Committed { term, position } => {
+                let append = group.commit_upto(position).filter(|append| append.term() == term)?;
+                Some(Forested::Step(append.addressed(member_of(self.me))))
+            }
+            Output::Asked { by, term, after, upto } => {
+                let append = group.append_behind(after, upto).filter(|append| append.term() == term)?;
+                let (previous, last) = append.place()?;
+                let mut body = Pieces::default();
+                append.encode(&mut body);
+                let place = Place { previous, last };
+                let frame = Frame::Pulled(Pulled { term, place, body: body.join() }).encode();
+                (last > previous).then_some(Forested::Send(by, frame))
+            }
+            Output::Acknowledged(items) => {
+                let (term, tags) = (group.status().term, &self.tags);
+                let counts = items.into_iter().filter(|item| tags.get(&item.server) == Some(&item.disk));
+                Some(Forested::Acknowledged(
+                    term,
+                    counts.map(|it| (member_of(it.server), it.position)).collect(),
+                ))
+            }
+            // The group hears of later terms by itself.
+            Output::Newer { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What passes between the group, the forest and the other servers.
+
+use super::{FIRST, Timeline};
+use crate::forest::Forested;
+use crate::message::Message;
+use crate::peers::server_of;
+use alloc::vec::Vec;
+use stoa_group::{Members, Message as GroupMessage, Role};
+
+impl<C: Copy + Ord> Timeline<C> {
+    /// Another server, with which there is a connection now, is told this process's tag.
+    pub(super) fn tell_tag(&mut self, peer: u8, asks: bool) {
+        if self.forest.may_be() && self.config.partition == FIRST {
+            self.say(peer, Message::Tag { tag: self.forest.tag(), asks });
+        }
+    }
+
+    /// Those whose tags are not known are asked: they were not listened to when they told them, or it was lost.
+    pub(super) fn ask_tags(&mut self) {
+        for peer in self.forest.unknown() {
+            if self.is_connected(peer) {
+                self.tell_tag(peer, true);
+            }
+        }
+    }
+
+    /// Who leads has changed.
+    pub(super) fn forest_is_led(&mut self, term: u64, leader: u64, role: Role) {
+        let Some(log) = self.log.as_mut().filter(|_| self.forest.may_be()) else { return };
+        if role == Role::Leader {
+            self.forest.leads(self.now_us, term, log.group().last());
+        } else {
+            self.forest.follows(self.now_us, term, server_of(leader));
+        }
+        log.group().spread_to(self.forest.reached());
+    }
+
+    /// Others are the members.
+    pub(super) fn forest_has(&mut self, members: &Members) {
+        let Some(log) = self.log.as_mut().filter(|_| self.forest.may_be()) else { return };
+        self.forest.members_are(self.now_us, members);
+        log.group().spread_to(self.forest.reached());
+    }
+
+    /// Whether what the group says to another member goes to it by way of the forest: that this one has the leader's log up
+    /// to somewhere.
+    pub(super) fn goes_up(&mut self, to: u8, message: &GroupMessage) -> bool {
+        let position = message.acknowledges().filter(|_| self.forest.may_be());
+        position.is_some_and(|position| self.forest.acknowledge(to, message.term(), position))
+    }
+
+    /// Does what has come of the forest. Returns whether something may have come of that.
+    pub(super) fn run_forest(&mut self) -> bool {
+        if self.forest.is_idle() {
+            return false;
+        }
+        let Some(log) = &mut self.log else { return false };
+        let mut frames = Vec::new();
+        loop {
+            let todo = self.forest.take(log.group());
+            if todo.is_empty() {
+                break;
+            }
+            for forested in todo {
+                match forested {
+                    Forested::Send(to, frame) => frames.push((to, frame)),
+                    // What is refused shows in how far the log goes.
+                    Forested::Step(message) => _ = log.group().step(message),
+                    Forested::Acknowledged(term, items) => log.group().acknowledge(term, items),
+                }
+            }
+            self.forest.stepped(log.group());
+        }
+        for (to, frame) in frames {
+            self.say(to, Message::Forest(frame));
+        }
+        true
+    }
+}
