@@ -14,7 +14,7 @@ pub struct Limits {
     /// How much longer each level waits than the one above it, so that the leader hears first of the silence of those
     /// who are silent because they hear nothing themselves.
     pub silence_step_us: u64,
-    /// How often a server says again what it has, about: with an idle frame, or later where none comes.
+    /// How often a server says again what it has, about: with an idle frame, so that who hears nothing says nothing.
     pub repeat_us: u64,
     /// How often the leader is sent acknowledgements by one server at most. On other ways they wait for nothing.
     pub acknowledge_us: u64,

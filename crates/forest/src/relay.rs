@@ -213,7 +213,6 @@ impl Relay {
         let Some(leader) = self.reign.leader.filter(|leader| *leader != self.me) else { return };
         self.gap.forget(now_us.saturating_sub(self.limits.silence_us));
         self.pull(leader);
-        self.repeat(2 * self.limits.repeat_us);
         let Some(newest) = self.shapes.newest() else { return };
         let complaints = self.silence.complaints(&newest.shape, self.me, now_us, &self.limits);
         let epoch = newest.epoch;

@@ -365,10 +365,7 @@ impl<C: Copy + Ord> Timeline<C> {
                 self.deliver_to_all(&Delivery::Leader { term, leader, leads: role == Role::Leader });
             }
             GroupOutput::SnapshotWanted(_) => return Some(Output::SnapshotWanted),
-            GroupOutput::Members(members) => {
-                self.forest_has(&members);
-                self.deliver_to_all(&Delivery::Members(members));
-            }
+            GroupOutput::Members(members) => self.deliver_to_all(&Delivery::Members(members)),
             // It has become a record.
             GroupOutput::Store(_) => {}
         }
@@ -438,6 +435,7 @@ impl<C: Copy + Ord> Timeline<C> {
                 Output::Answered
             }
             Delivery::Members(members) => {
+                self.forest_has(&members);
                 self.progress.members_are(*members);
                 Output::Members
             }

@@ -186,6 +186,7 @@ impl<C: Copy + Ord> Timeline<C> {
         for partition in 1..self.config.partitions {
             self.deliver(partition, Delivery::Members(members.clone().into()));
         }
+        self.forest_has(&members);
         self.progress.members_are(members);
     }
 
