@@ -32,6 +32,16 @@ impl Silence {
         self.heard_us = [now_us; TREES];
     }
 
+    /// There is another shape. Where the way down a tree is another one nothing can have come yet. It is the whole way
+    /// that counts: else a server below one that has begun anew would blame it.
+    pub(crate) fn reshape(&mut self, before: Option<&Shape>, after: &Shape, me: u8, now_us: u64) {
+        for tree in 0..after.trees() {
+            if before.is_none_or(|before| !after.has_way(before, tree, me)) {
+                self.heard(tree, now_us);
+            }
+        }
+    }
+
     /// The trees that have been silent for too long, and who the parent is there: each at most once in
     /// [`Limits::silence_us`].
     pub(crate) fn complaints(

@@ -1,7 +1,9 @@
 //! One thing fails under load.
 
+use crate::rng::Rng;
 use crate::world::World;
 use std::collections::BTreeMap;
+use stoa_forest::Ids;
 
 fn ids(n: u8) -> Vec<u8> {
     (1..=n).collect()
@@ -151,6 +153,46 @@ fn two_that_freeze_one_below_the_other_are_both_found() {
         assert!(aside.contains(&root) && aside.contains(&middle) && aside.len() == 2, "{aside:?}");
         assert!(watch.late_us < 40_000);
     }
+}
+
+#[test]
+fn only_who_is_bad_is_put_aside() {
+    for seed in 0..25 {
+        let mut rng = Rng(seed);
+        let n = rng.between(20, 200) as u8;
+        let mut world = World::new(seed, &ids(n), 64);
+        world.faults.delay_us = (80, 1500);
+        let mut watch = Watch::default();
+        watch.load(&mut world, 50_000);
+        let frozen: Ids = (0..rng.between(1, 6)).map(|_| rng.between(2, n.into()) as u8).collect();
+        frozen.iter().for_each(|id| world.freeze(id));
+        watch.load(&mut world, 800_000);
+        let aside = *world.spreader().aside();
+        println!("seed {seed}: of {n}, {frozen:?} frozen, {aside:?} aside");
+        assert!(aside.iter().all(|id| frozen.contains(id)), "seed {seed}");
+        let shape = world.spreader().shape();
+        for id in frozen.iter().filter(|id| !aside.contains(*id)) {
+            let children = (0..shape.trees()).flat_map(|tree| shape.children(tree, id));
+            let well = children.filter(|child| !frozen.contains(**child)).count();
+            assert_eq!(well, 0, "seed {seed}: {id} is frozen and has children");
+        }
+    }
+}
+
+#[test]
+fn when_most_have_been_away_they_are_interiors_all_the_same() {
+    let mut world = World::new(5, &ids(5), 64);
+    world.run(50_000);
+    for id in 2..=5 {
+        world.end_process(id);
+        world.run(5_000);
+        world.restart(id, false);
+        world.run(5_000);
+    }
+    assert!(world.spreader().aside().is_empty());
+    world.propose(1);
+    world.run(300_000);
+    world.assert_whole();
 }
 
 /// What goes down two trees is missed below both.
