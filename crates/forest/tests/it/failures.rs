@@ -180,6 +180,21 @@ fn only_who_is_bad_is_put_aside() {
 }
 
 #[test]
+fn what_is_lost_at_the_end_comes_all_the_same() {
+    for n in [5, 30, 120] {
+        let mut world = World::new(u64::from(n), &ids(n), 300);
+        world.run(50_000);
+        // Half of all frames are lost: appends, what is committed, acknowledgements.
+        world.faults.loss = 2;
+        world.propose(3);
+        world.run(5_000);
+        world.faults.loss = 0;
+        world.run(300_000);
+        world.assert_whole();
+    }
+}
+
+#[test]
 fn when_most_have_been_away_they_are_interiors_all_the_same() {
     let mut world = World::new(5, &ids(5), 64);
     world.run(50_000);

@@ -302,6 +302,37 @@ fn complaints_count_when_two_children_say_so() {
     assert_eq!(leader.aside().iter().collect::<Vec<_>>(), [first], "{below} and others");
 }
 
+/// The way from the leader to a server.
+fn way(shape: &Shape, tree: u8, id: u8) -> Vec<u8> {
+    std::iter::successors(Some(id), |id| shape.parent(tree, *id)).collect()
+}
+
+#[test]
+fn a_complaint_outlasts_a_change_of_shape_where_nothing_above_has_changed() {
+    let new = || {
+        let mut leader = Spreader::new(LEADER, 3, &servers(), 0, Settings::default(), Limits::default());
+        leader.gone(0, shape().root(0).unwrap());
+        leader.tick(0);
+        leader
+    };
+    let (before, after) = (shape(), new().shape().clone());
+    let mut tried = [0, 0];
+    for (tree, about) in (0..5).flat_map(|tree| after.servers().iter().map(move |id| (tree, id))) {
+        let children = after.children(tree, about).iter().copied();
+        let kept: Vec<u8> = children.filter(|child| before.parent(tree, *child) == Some(about)).collect();
+        let [first, second, ..] = kept[..] else { continue };
+        let is_same = way(&before, tree, first) == way(&after, tree, first);
+        let mut leader = new();
+        for child in [first, second] {
+            let complaint = Complaint { epoch: Epoch { term: 3, count: 1 }, tree, about };
+            leader.receive(10, child, Frame::Complaint(complaint).encode()).unwrap();
+        }
+        assert_eq!(leader.aside().contains(about), is_same, "{about} in {tree}");
+        tried[usize::from(is_same)] += 1;
+    }
+    assert!(tried[0] > 2 && tried[1] > 10, "{tried:?}");
+}
+
 /// Whatever is sent, nothing panics, and what is kept is bounded.
 #[test]
 fn hostile_frames_do_no_harm() {
