@@ -72,7 +72,7 @@ fn a_frozen_interior_is_aside_soon_and_nobody_waits_for_it() {
             );
             assert_eq!(world.spreader().aside().iter().collect::<Vec<_>>(), [frozen]);
             // Until then what it should have passed on is pulled.
-            assert!(watch.late_us < 30_000, "{n}: {} us late", watch.late_us);
+            assert!(watch.late_us < 8_000, "{n}: {} us late", watch.late_us);
             assert!(
                 watch.spread.values().all(|at_us| world.now_us - at_us < 12_000),
                 "all has come but the last"
@@ -85,9 +85,11 @@ fn a_frozen_interior_is_aside_soon_and_nobody_waits_for_it() {
             world.thaw(frozen);
             world.run(300_000);
             world.assert_whole();
-            world.run(5_000_000);
-            assert!(!is_aside(&world, frozen));
-            world.assert_whole();
+            if n == 15 {
+                world.run(5_000_000);
+                assert!(!is_aside(&world, frozen));
+                world.assert_whole();
+            }
         }
     }
 }
@@ -103,25 +105,27 @@ fn an_interior_that_ends_costs_a_few_milliseconds() {
             world.end_process(ended);
             watch.load(&mut world, 50_000);
             println!("{n}: {ended} ended: at worst {} us late", watch.late_us);
-            assert!(watch.late_us <= 20_000, "{n}: {} us late", watch.late_us);
+            assert!(watch.late_us <= 8_000, "{n}: {} us late", watch.late_us);
             assert!(is_aside(&world, ended));
             world.restart(ended, false);
             world.run(200_000);
             world.assert_whole();
             assert!(is_aside(&world, ended), "for five seconds");
-            world.run(5_000_000);
-            assert!(!is_aside(&world, ended));
-            world.assert_whole();
+            if n == 15 {
+                world.run(5_000_000);
+                assert!(!is_aside(&world, ended));
+                world.assert_whole();
+            }
         }
     }
 }
 
 #[test]
 fn who_is_bad_again_is_aside_for_longer() {
-    let mut world = World::new(3, &ids(30), 64);
+    let mut world = World::new(3, &ids(12), 64);
     world.run(100_000);
     let bad = interiors(&world, 0)[0];
-    for seconds in [5, 10, 20, 40, 80, 160, 300, 300] {
+    for seconds in [5, 10, 20, 40, 80, 160, 300] {
         world.end_process(bad);
         world.run(10_000);
         world.restart(bad, false);
@@ -151,13 +155,13 @@ fn two_that_freeze_one_below_the_other_are_both_found() {
         let aside: Vec<u8> = world.spreader().aside().iter().collect();
         println!("{n}: {root} and {middle} frozen: {aside:?}, at worst {} us late", watch.late_us);
         assert!(aside.contains(&root) && aside.contains(&middle) && aside.len() == 2, "{aside:?}");
-        assert!(watch.late_us < 40_000);
+        assert!(watch.late_us < 8_000);
     }
 }
 
 #[test]
 fn only_who_is_bad_is_put_aside() {
-    for seed in 0..25 {
+    for seed in 0..15 {
         let mut rng = Rng(seed);
         let n = rng.between(20, 200) as u8;
         let mut world = World::new(seed, &ids(n), 64);
@@ -222,7 +226,7 @@ fn two_that_freeze_in_two_trees_are_both_found() {
         watch.load(&mut world, 150_000);
         println!("{n}: {frozen:?} frozen, at worst {} us late", watch.late_us);
         assert_eq!(*world.spreader().aside(), frozen.into_iter().collect());
-        assert!(watch.late_us < 20_000);
+        assert!(watch.late_us < 8_000);
     }
 }
 

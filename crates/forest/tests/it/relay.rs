@@ -225,6 +225,28 @@ fn acknowledgements_of_a_turn_go_up_together_and_in_no_circle() {
 }
 
 #[test]
+fn what_a_server_has_is_said_again_as_it_may_have_been_lost() {
+    let (me, mut relay) = relay();
+    let idle = |number| spread(1, 2, number, (0, 0), Content::Idle { committed: 0 });
+    let acknowledged = |relay: &mut Relay| {
+        let own = Acknowledge { term: 3, items: vec![Acknowledgement { server: me, disk: 5, position: 7 }] };
+        sent(&all(relay)).iter().filter(|(_, frame)| *frame == Frame::Acknowledge(own.clone())).count()
+    };
+    relay.receive(0, 7, idle(1)).unwrap();
+    relay.stored(3, 5, 7);
+    assert_eq!(acknowledged(&mut relay), 1);
+    // With an idle frame of its own tree when it is time, and without one some time later.
+    for (now, number, count) in [(20_000, 2, 0), (80_000, 3, 0), (100_000, 4, 1), (120_000, 5, 0)] {
+        relay.receive(now, 7, idle(number)).unwrap();
+        assert_eq!(acknowledged(&mut relay), count, "{now}");
+    }
+    for (now, count) in [(200_000, 0), (299_000, 0), (300_000, 1), (400_000, 0)] {
+        relay.tick(now);
+        assert_eq!(acknowledged(&mut relay), count, "{now}");
+    }
+}
+
+#[test]
 fn what_is_committed_is_told_by_idle_frames_up_to_what_is_here() {
     let (_, mut relay) = relay();
     relay.receive(10, 7, spread(1, 3, 1, (9, 9), Content::Idle { committed: 6 })).unwrap();
