@@ -1,12 +1,14 @@
 //! What the forest looks like: for each size and each pair of settings how deep its trees are, how many children a
 //! server has in its tree (of those that have any), how many neighbours in all trees, and how many edges are others when
-//! one server leaves, comes, or is put aside. The leader is not counted, nor are edges of the server that comes or goes.
+//! one server leaves, comes, or is put aside; and how long it takes to make it. The leader is not counted, nor are edges
+//! of the server that comes or goes.
 //!
 //! `cargo run --release -p stoa-forest --example shape`
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 use stoa_forest::{Ids, Settings, Shape};
 
 type Edge = (u8, u8, u8);
@@ -30,7 +32,9 @@ fn others(after: &BTreeSet<Edge>, before: &BTreeSet<Edge>, id: u8) -> usize {
 fn row(n: u8, settings: Settings) {
     let servers: Ids = (1..=n).collect();
     let make = |servers: &Ids, aside: &Ids| Shape::new(servers, LEADER, settings, aside);
+    let start = Instant::now();
     let shape = make(&servers, &Ids::default());
+    let took_us = start.elapsed().as_micros();
     let pairs = || (0..shape.trees()).flat_map(|tree| shape.servers().iter().map(move |id| (tree, id)));
     let depths: Vec<usize> =
         pairs().filter_map(|(tree, id)| shape.depth(tree, id)).map(usize::from).collect();
@@ -49,7 +53,7 @@ fn row(n: u8, settings: Settings) {
     }
     let most = |numbers: &[usize]| numbers.iter().max().copied().unwrap_or(0);
     println!(
-        "| {n} | {}-{} | {:.1} / {} | {:.1} / {} | {:.1} / {} | {} | {:.0} / {} | {:.0} | {:.0} |",
+        "| {n} | {}-{} | {:.1} / {} | {:.1} / {} | {:.1} / {} | {} | {:.0} / {} | {:.0} | {:.0} | {took_us} |",
         settings.trees(),
         settings.children(),
         mean(&depths),
@@ -68,9 +72,9 @@ fn row(n: u8, settings: Settings) {
 
 fn main() {
     println!(
-        "| n | t-c | depth (mean / most) | children | neighbours | edges | others when one leaves | comes | is put aside |"
+        "| n | t-c | depth (mean / most) | children | neighbours | edges | others when one leaves | comes | is put aside | us |"
     );
-    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     for n in [5, 10, 15, 30, 50, 100, 155, 200, 254] {
         for (trees, children) in [(3, 3), (3, 5), (5, 5), (7, 7), (9, 9)] {
             if let Some(settings) = Settings::new(trees, children).filter(|_| n > 2 * trees) {

@@ -21,8 +21,8 @@ struct Wait {
 #[derive(Debug, Default)]
 pub(crate) struct Absent {
     waits: BTreeMap<u8, Wait>,
-    /// When each child has complained about its parent last, by parent and child. A server has children in one tree.
-    complaints: BTreeMap<(u8, u8), u64>,
+    /// When each child has complained about its parent last, by tree, parent and child.
+    complaints: BTreeMap<(u8, u8, u8), u64>,
     /// When each server has complained last of a tree, by both.
     complainers: BTreeMap<(u8, u8), u64>,
 }
@@ -33,6 +33,11 @@ impl Absent {
         let mut aside = *gone;
         aside.extend(self.waits.iter().filter(|(_, wait)| wait.until_us > now_us).map(|(id, _)| *id));
         aside
+    }
+
+    /// Somebody hears nothing in a tree, whoever its parent is.
+    pub(crate) fn hears_nothing(&mut self, tree: u8, by: u8, now_us: u64) {
+        self.complainers.insert((tree, by), now_us);
     }
 
     /// A child says that nothing comes down a tree from its parent. Whether the parent is put aside for it.
@@ -48,22 +53,21 @@ impl Absent {
         if shape.parent(tree, by) != Some(about) {
             return false;
         }
-        self.complaints.insert((about, by), now_us);
-        self.complainers.insert((tree, by), now_us);
+        self.complaints.insert((tree, about, by), now_us);
         let is_recent = |at_us: Option<&u64>| {
             at_us.is_some_and(|at_us| now_us.saturating_sub(*at_us) <= limits.complaints_us)
         };
-        let children = shape.children(tree, about).iter().filter(|child| !gone.contains(**child));
-        let (mut living, mut complaining) = (0, 0);
-        for child in children {
-            living += 1;
-            complaining += usize::from(is_recent(self.complaints.get(&(about, *child))));
-        }
+        let aside = self.aside(gone, now_us);
+        let children = || shape.children(tree, about).iter();
+        let said = |child: &&u8| is_recent(self.complaints.get(&(tree, about, **child)));
+        let complaining = children().filter(said).count();
+        // One that is dead or frozen itself will not say anything.
+        let living = children().filter(|child| !aside.contains(**child)).count();
         // Half of all at most: where more seem to be bad, it is something else that is.
         let servers = shape.servers();
-        let aside = self.aside(gone, now_us).iter().filter(|id| servers.contains(*id)).count();
-        let excused = is_recent(self.complainers.get(&(tree, about))) || 2 * (aside + 1) > servers.len();
-        let is_enough = complaining >= COMPLAINTS.min(living);
+        let bad = aside.iter().filter(|id| servers.contains(*id)).count();
+        let excused = is_recent(self.complainers.get(&(tree, about))) || 2 * (bad + 1) > servers.len();
+        let is_enough = complaining >= COMPLAINTS.min(living).max(1);
         if is_enough && !excused {
             self.put_aside(about, now_us, limits);
         }
@@ -80,9 +84,12 @@ impl Absent {
         self.waits.insert(id, Wait { wait_us, until_us: now_us + wait_us });
     }
 
-    /// There is another shape: complaints about the former one mean nothing any more.
-    pub(crate) fn begin(&mut self) {
-        self.complaints.clear();
-        self.complainers.clear();
+    /// There is another shape. A complaint counts in it as well where the way down the tree is the same, as several may be
+    /// bad at once; where it is another one nothing can be said yet.
+    pub(crate) fn reshape(&mut self, before: &Shape, after: &Shape, now_us: u64, limits: &Limits) {
+        let since_us = now_us.saturating_sub(limits.complaints_us);
+        self.complainers.retain(|_, at_us| *at_us >= since_us);
+        self.complaints
+            .retain(|(tree, _, by), at_us| *at_us >= since_us && after.has_way(before, *tree, *by));
     }
 }

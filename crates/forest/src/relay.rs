@@ -277,7 +277,9 @@ impl Relay {
     fn pass_on(&mut self, from: u8, spread: &Spread, bytes: &Bytes) {
         let up = self.up();
         if self.shapes.learn(spread, &self.servers) {
-            self.silence.begin(self.now_us);
+            if let Some(newest) = self.shapes.newest() {
+                self.silence.reshape(self.shapes.before(), &newest.shape, self.me, self.now_us);
+            }
             if self.up() != up {
                 self.say();
             }

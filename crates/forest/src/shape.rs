@@ -195,6 +195,16 @@ impl Shape {
         near
     }
 
+    /// Whether a frame comes to `id` down this tree by the same servers as in another shape.
+    pub(crate) fn has_way(&self, other: &Self, tree: u8, id: u8) -> bool {
+        self.ancestors(tree, id).eq(other.ancestors(tree, id))
+    }
+
+    /// All above `id` in a tree, the nearest first.
+    fn ancestors(&self, tree: u8, id: u8) -> impl Iterator<Item = u8> {
+        core::iter::successors(self.parent(tree, id), move |parent| self.parent(tree, *parent))
+    }
+
     fn tree(&self, tree: u8) -> Option<&Tree> {
         self.trees.get(usize::from(tree))
     }

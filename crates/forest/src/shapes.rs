@@ -67,6 +67,11 @@ impl Shapes {
         self.kept.last()
     }
 
+    /// The shape of the epoch before that one.
+    pub(crate) fn before(&self) -> Option<&Shape> {
+        Some(&self.kept.get(self.kept.len().checked_sub(2)?)?.shape)
+    }
+
     /// All of them.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Shape> {
         self.kept.iter().map(|kept| &kept.shape)

@@ -32,6 +32,16 @@ impl Silence {
         self.heard_us = [now_us; TREES];
     }
 
+    /// There is another shape. Where the way down a tree is another one nothing can have come yet. It is the whole way
+    /// that counts: else a server below one that has begun anew would blame it.
+    pub(crate) fn reshape(&mut self, before: Option<&Shape>, after: &Shape, me: u8, now_us: u64) {
+        for tree in 0..after.trees() {
+            if before.is_none_or(|before| !after.has_way(before, tree, me)) {
+                self.heard(tree, now_us);
+            }
+        }
+    }
+
     /// The trees that have been silent for too long, and who the parent is there: each at most once in
     /// [`Limits::silence_us`].
     pub(crate) fn complaints(
@@ -63,5 +73,39 @@ impl Silence {
             }
         }
         complaints
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Ids;
+    use crate::shape::Settings;
+
+    fn shape(aside: &[u8]) -> Shape {
+        let servers = (1..=60).collect();
+        Shape::new(&servers, 1, Settings::default(), &aside.iter().copied().collect::<Ids>())
+    }
+
+    #[test]
+    fn a_tree_that_comes_another_way_is_not_silent_yet() {
+        let (before, limits) = (shape(&[]), Limits::default());
+        let after = shape(&[before.root(0).unwrap()]);
+        let has_parents = |id: &u8| (0..5).all(|tree| after.parent(tree, *id).is_some());
+        let mut kept = 0;
+        for me in after.servers().iter().filter(has_parents) {
+            let mut silence = Silence::default();
+            silence.begin(0);
+            silence.ticked_us = 150_000;
+            [1, 2, 3].iter().for_each(|tree| silence.heard(*tree, 140_000));
+            silence.reshape(Some(&before), &after, me, 150_000);
+            let trees: Vec<u8> =
+                silence.complaints(&after, me, 150_000, &limits).iter().map(|(tree, _)| *tree).collect();
+            let same = |tree: &u8| after.has_way(&before, *tree, me);
+            let expected: Vec<u8> = [0, 4].into_iter().filter(same).collect();
+            assert_eq!(trees, expected, "{me}");
+            kept += expected.len();
+        }
+        assert!(kept > 20, "most of tree 4 is as it was");
     }
 }

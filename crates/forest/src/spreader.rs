@@ -11,6 +11,9 @@ use crate::shape::{Settings, Shape, TREES_MAX};
 use alloc::collections::VecDeque;
 use bytes::Bytes;
 
+/// How many former shapes are known: so many may be bad at once without any complaint being lost.
+const FORMER: usize = 8;
+
 /// The leader of one term: it spreads appends down the trees, takes in acknowledgements, and says who is aside.
 ///
 /// Times are in microseconds since any moment, and never go back. Nothing that comes in makes it panic.
@@ -22,6 +25,8 @@ pub struct Spreader {
     servers: Ids,
     epoch: Epoch,
     shape: Shape,
+    /// Those before it, the newest first.
+    former: VecDeque<(Epoch, Shape)>,
     aside: Ids,
     absent: Absent,
     links: Links,
@@ -59,6 +64,7 @@ impl Spreader {
             servers: *servers,
             epoch: Epoch { term, count: 1 },
             shape: Shape::new(servers, me, settings, &aside),
+            former: VecDeque::new(),
             aside,
             absent: Absent::default(),
             links: Links::new(),
@@ -176,12 +182,7 @@ impl Spreader {
                     self.outputs.push_back(Output::Asked { by: from, term, after, upto });
                 }
             }
-            Frame::Complaint(Complaint { epoch, tree, about }) => {
-                let (of, limits) = ((&self.shape, &self.links.gone), &self.limits);
-                if epoch == self.epoch && self.absent.complain((tree, from, about), of, now_us, limits) {
-                    self.settle(now_us);
-                }
-            }
+            Frame::Complaint(complaint) => self.receive_complaint(now_us, from, complaint),
             Frame::Spread(spread) => {
                 let (term, leader) = (spread.epoch.term, spread.leader);
                 if term > self.epoch.term {
@@ -209,6 +210,23 @@ impl Spreader {
         self.outputs.pop_front()
     }
 
+    fn receive_complaint(&mut self, now_us: u64, from: u8, complaint: Complaint) {
+        let Complaint { epoch, tree, about } = complaint;
+        if epoch.term != self.epoch.term {
+            return;
+        }
+        self.absent.hears_nothing(tree, from, now_us);
+        // One of a former shape may have been on its way; it counts where nothing above has changed since.
+        let former = self.former.iter().find(|(former, _)| *former == epoch);
+        let is_of_now = former.is_some_and(|(_, former)| self.shape.has_way(former, tree, from));
+        let of = (&self.shape, &self.links.gone);
+        if (epoch == self.epoch || is_of_now)
+            && self.absent.complain((tree, from, about), of, now_us, &self.limits)
+        {
+            self.settle(now_us);
+        }
+    }
+
     /// Sees whether somebody has gone or comes back. Changes that come together are one.
     fn settle(&mut self, now_us: u64) {
         let aside = self.now_aside(now_us);
@@ -217,18 +235,22 @@ impl Spreader {
         }
     }
 
-    /// Members that are aside now: others come and go without a change of shape.
+    /// Members that are aside now: others come and go without a change of shape. Where it would be more than half of
+    /// all, only those are who are not connected: trees of the others are better than few trees or none.
     fn now_aside(&self, now_us: u64) -> Ids {
-        let aside = self.absent.aside(&self.links.gone, now_us);
-        aside.iter().filter(|id| self.servers.contains(*id)).collect()
+        let members = |ids: Ids| ids.iter().filter(|id| self.servers.contains(*id)).collect::<Ids>();
+        let aside = members(self.absent.aside(&self.links.gone, now_us));
+        if 2 * aside.len() > self.servers.len() { members(self.links.gone) } else { aside }
     }
 
     /// Begins another epoch, and tells everybody at once.
     fn shape_anew(&mut self, now_us: u64, aside: Ids) {
+        let shape = Shape::new(&self.servers, self.me, self.settings, &aside);
+        self.absent.reshape(&self.shape, &shape, now_us, &self.limits);
+        self.former.truncate(FORMER - 1);
+        self.former.push_front((self.epoch, core::mem::replace(&mut self.shape, shape)));
         self.epoch.count = self.epoch.count.saturating_add(1);
         self.aside = aside;
-        self.shape = Shape::new(&self.servers, self.me, self.settings, &aside);
-        self.absent.begin();
         for tree in 0..self.shape.trees() {
             self.send_idle(now_us, tree);
         }

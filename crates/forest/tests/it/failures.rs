@@ -1,7 +1,9 @@
 //! One thing fails under load.
 
+use crate::rng::Rng;
 use crate::world::World;
 use std::collections::BTreeMap;
+use stoa_forest::Ids;
 
 fn ids(n: u8) -> Vec<u8> {
     (1..=n).collect()
@@ -70,7 +72,7 @@ fn a_frozen_interior_is_aside_soon_and_nobody_waits_for_it() {
             );
             assert_eq!(world.spreader().aside().iter().collect::<Vec<_>>(), [frozen]);
             // Until then what it should have passed on is pulled.
-            assert!(watch.late_us < 30_000, "{n}: {} us late", watch.late_us);
+            assert!(watch.late_us < 8_000, "{n}: {} us late", watch.late_us);
             assert!(
                 watch.spread.values().all(|at_us| world.now_us - at_us < 12_000),
                 "all has come but the last"
@@ -83,9 +85,11 @@ fn a_frozen_interior_is_aside_soon_and_nobody_waits_for_it() {
             world.thaw(frozen);
             world.run(300_000);
             world.assert_whole();
-            world.run(5_000_000);
-            assert!(!is_aside(&world, frozen));
-            world.assert_whole();
+            if n == 15 {
+                world.run(5_000_000);
+                assert!(!is_aside(&world, frozen));
+                world.assert_whole();
+            }
         }
     }
 }
@@ -101,25 +105,27 @@ fn an_interior_that_ends_costs_a_few_milliseconds() {
             world.end_process(ended);
             watch.load(&mut world, 50_000);
             println!("{n}: {ended} ended: at worst {} us late", watch.late_us);
-            assert!(watch.late_us <= 20_000, "{n}: {} us late", watch.late_us);
+            assert!(watch.late_us <= 8_000, "{n}: {} us late", watch.late_us);
             assert!(is_aside(&world, ended));
             world.restart(ended, false);
             world.run(200_000);
             world.assert_whole();
             assert!(is_aside(&world, ended), "for five seconds");
-            world.run(5_000_000);
-            assert!(!is_aside(&world, ended));
-            world.assert_whole();
+            if n == 15 {
+                world.run(5_000_000);
+                assert!(!is_aside(&world, ended));
+                world.assert_whole();
+            }
         }
     }
 }
 
 #[test]
 fn who_is_bad_again_is_aside_for_longer() {
-    let mut world = World::new(3, &ids(30), 64);
+    let mut world = World::new(3, &ids(12), 64);
     world.run(100_000);
     let bad = interiors(&world, 0)[0];
-    for seconds in [5, 10, 20, 40, 80, 160, 300, 300] {
+    for seconds in [5, 10, 20, 40, 80, 160, 300] {
         world.end_process(bad);
         world.run(10_000);
         world.restart(bad, false);
@@ -149,8 +155,63 @@ fn two_that_freeze_one_below_the_other_are_both_found() {
         let aside: Vec<u8> = world.spreader().aside().iter().collect();
         println!("{n}: {root} and {middle} frozen: {aside:?}, at worst {} us late", watch.late_us);
         assert!(aside.contains(&root) && aside.contains(&middle) && aside.len() == 2, "{aside:?}");
-        assert!(watch.late_us < 40_000);
+        assert!(watch.late_us < 8_000);
     }
+}
+
+#[test]
+fn only_who_is_bad_is_put_aside() {
+    for seed in 0..15 {
+        let mut rng = Rng(seed);
+        let n = rng.between(20, 200) as u8;
+        let mut world = World::new(seed, &ids(n), 64);
+        world.faults.delay_us = (80, 1500);
+        let mut watch = Watch::default();
+        watch.load(&mut world, 50_000);
+        let frozen: Ids = (0..rng.between(1, 6)).map(|_| rng.between(2, n.into()) as u8).collect();
+        frozen.iter().for_each(|id| world.freeze(id));
+        watch.load(&mut world, 800_000);
+        let aside = *world.spreader().aside();
+        println!("seed {seed}: of {n}, {frozen:?} frozen, {aside:?} aside");
+        assert!(aside.iter().all(|id| frozen.contains(id)), "seed {seed}");
+        let shape = world.spreader().shape();
+        for id in frozen.iter().filter(|id| !aside.contains(*id)) {
+            let children = (0..shape.trees()).flat_map(|tree| shape.children(tree, id));
+            let well = children.filter(|child| !frozen.contains(**child)).count();
+            assert_eq!(well, 0, "seed {seed}: {id} is frozen and has children");
+        }
+    }
+}
+
+#[test]
+fn what_is_lost_at_the_end_comes_all_the_same() {
+    for n in [5, 30, 120] {
+        let mut world = World::new(u64::from(n), &ids(n), 300);
+        world.run(50_000);
+        // Half of all frames are lost: appends, what is committed, acknowledgements.
+        world.faults.loss = 2;
+        world.propose(3);
+        world.run(5_000);
+        world.faults.loss = 0;
+        world.run(300_000);
+        world.assert_whole();
+    }
+}
+
+#[test]
+fn when_most_have_been_away_they_are_interiors_all_the_same() {
+    let mut world = World::new(5, &ids(5), 64);
+    world.run(50_000);
+    for id in 2..=5 {
+        world.end_process(id);
+        world.run(5_000);
+        world.restart(id, false);
+        world.run(5_000);
+    }
+    assert!(world.spreader().aside().is_empty());
+    world.propose(1);
+    world.run(300_000);
+    world.assert_whole();
 }
 
 /// What goes down two trees is missed below both.
@@ -165,7 +226,7 @@ fn two_that_freeze_in_two_trees_are_both_found() {
         watch.load(&mut world, 150_000);
         println!("{n}: {frozen:?} frozen, at worst {} us late", watch.late_us);
         assert_eq!(*world.spreader().aside(), frozen.into_iter().collect());
-        assert!(watch.late_us < 20_000);
+        assert!(watch.late_us < 8_000);
     }
 }
 

@@ -11,7 +11,7 @@ fn loaded(n: u8, entry_bytes: usize, positions: u64) -> World {
     let mut world = World::new(u64::from(n), &ids(n), entry_bytes);
     world.run(30_000);
     world.counts = Default::default();
-    while world.counts.batches < 200 {
+    while world.counts.batches < 100 {
         world.propose(positions);
         world.run(100);
     }

@@ -225,6 +225,28 @@ fn acknowledgements_of_a_turn_go_up_together_and_in_no_circle() {
 }
 
 #[test]
+fn what_a_server_has_is_said_again_as_it_may_have_been_lost() {
+    let (me, mut relay) = relay();
+    let idle = |number| spread(1, 2, number, (0, 0), Content::Idle { committed: 0 });
+    let acknowledged = |relay: &mut Relay| {
+        let own = Acknowledge { term: 3, items: vec![Acknowledgement { server: me, disk: 5, position: 7 }] };
+        sent(&all(relay)).iter().filter(|(_, frame)| *frame == Frame::Acknowledge(own.clone())).count()
+    };
+    relay.receive(0, 7, idle(1)).unwrap();
+    relay.stored(3, 5, 7);
+    assert_eq!(acknowledged(&mut relay), 1);
+    // With an idle frame of its own tree when it is time, and without one some time later.
+    for (now, number, count) in [(20_000, 2, 0), (80_000, 3, 0), (100_000, 4, 1), (120_000, 5, 0)] {
+        relay.receive(now, 7, idle(number)).unwrap();
+        assert_eq!(acknowledged(&mut relay), count, "{now}");
+    }
+    for (now, count) in [(200_000, 0), (299_000, 0), (300_000, 1), (400_000, 0)] {
+        relay.tick(now);
+        assert_eq!(acknowledged(&mut relay), count, "{now}");
+    }
+}
+
+#[test]
 fn what_is_committed_is_told_by_idle_frames_up_to_what_is_here() {
     let (_, mut relay) = relay();
     relay.receive(10, 7, spread(1, 3, 1, (9, 9), Content::Idle { committed: 6 })).unwrap();
@@ -286,7 +308,6 @@ fn complaints_count_when_two_children_say_so() {
     assert_eq!(complain(&mut leader, 0, first, 0, root, 1), []);
     assert_eq!(complain(&mut leader, 10, first, 0, root, 1), [], "the same one again");
     assert_eq!(complain(&mut leader, 20, second, 1, root, 1), [], "no child of it there");
-    assert_eq!(complain(&mut leader, 20, second, 0, root, 7), [], "another shape");
     assert_eq!(complain(&mut leader, 400_000, second, 0, root, 1), [], "too late");
     assert_eq!(complain(&mut leader, 500_000, first, 0, root, 1), [root]);
     assert_eq!(leader.epoch().count, 2);
@@ -301,6 +322,37 @@ fn complaints_count_when_two_children_say_so() {
         complain(&mut leader, 1, *child, 0, first, 1);
     }
     assert_eq!(leader.aside().iter().collect::<Vec<_>>(), [first], "{below} and others");
+}
+
+/// The way from the leader to a server.
+fn way(shape: &Shape, tree: u8, id: u8) -> Vec<u8> {
+    std::iter::successors(Some(id), |id| shape.parent(tree, *id)).collect()
+}
+
+#[test]
+fn a_complaint_outlasts_a_change_of_shape_where_nothing_above_has_changed() {
+    let new = || {
+        let mut leader = Spreader::new(LEADER, 3, &servers(), 0, Settings::default(), Limits::default());
+        leader.gone(0, shape().root(0).unwrap());
+        leader.tick(0);
+        leader
+    };
+    let (before, after) = (shape(), new().shape().clone());
+    let mut tried = [0, 0];
+    for (tree, about) in (0..5).flat_map(|tree| after.servers().iter().map(move |id| (tree, id))) {
+        let children = after.children(tree, about).iter().copied();
+        let kept: Vec<u8> = children.filter(|child| before.parent(tree, *child) == Some(about)).collect();
+        let [first, second, ..] = kept[..] else { continue };
+        let is_same = way(&before, tree, first) == way(&after, tree, first);
+        let mut leader = new();
+        for child in [first, second] {
+            let complaint = Complaint { epoch: Epoch { term: 3, count: 1 }, tree, about };
+            leader.receive(10, child, Frame::Complaint(complaint).encode()).unwrap();
+        }
+        assert_eq!(leader.aside().contains(about), is_same, "{about} in {tree}");
+        tried[usize::from(is_same)] += 1;
+    }
+    assert!(tried[0] > 2 && tried[1] > 10, "{tried:?}");
 }
 
 /// Whatever is sent, nothing panics, and what is kept is bounded.
