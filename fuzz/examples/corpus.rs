@@ -27,6 +27,7 @@ fn main() -> io::Result<()> {
     write("peer", members())?;
     write("site", between_sites())?;
     write("site_hello", greetings())?;
+    write("forest", forests())?;
     write("group", groups())?;
     write("records", records())?;
     write("folder", edits())?;
@@ -372,6 +373,34 @@ fn greetings() -> Vec<(&'static str, Vec<u8>)> {
     put::i64(&mut welcome, 0x5002);
     put_levels(&mut welcome);
     vec![("hello", hello), ("welcome", welcome)]
+}
+
+/// What a server that follows is told of small appends and large ones, what it asks, and what comes of it.
+fn forests() -> Vec<(&'static str, Vec<u8>)> {
+    use stoa_forest::{Acknowledge, Acknowledgement, Complaint, Epoch, Frame, Place, Pull, Pulled};
+    let spread = bytes(|out| {
+        for (previous, last, len) in [(10, 12, 20), (12, 15, 3000), (15, 15, 5)] {
+            out.extend([0, 10, previous, last - previous]);
+            put_piece(out, &vec![7; len]);
+            out.extend([0, 2, last, 0, 4, last, 0, 1, 0, 0]);
+        }
+    });
+    let epoch = Epoch { term: 3, count: 1 };
+    let item = Acknowledgement { server: 4, disk: 7, position: 12 };
+    let said = [
+        Frame::Acknowledge(Acknowledge { term: 3, items: vec![item] }),
+        Frame::Pull(Pull { term: 3, after: 9, upto: 12 }),
+        Frame::Pulled(Pulled { term: 3, place: Place { previous: 9, last: 12 }, body: vec![7; 30].into() }),
+        Frame::Complaint(Complaint { epoch, tree: 1, about: 5 }),
+    ];
+    let said = bytes(|out| {
+        out.extend([0, 8, 3]);
+        for frame in said {
+            out.extend([3, 11]);
+            put_piece(out, &frame.encode());
+        }
+    });
+    vec![("spread", spread), ("said", said)]
 }
 
 /// What the first of three members of a group is told, and what it stored.

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod disk;
+mod forest;
 mod group;
 mod keys;
 mod sasl;
@@ -13,6 +14,7 @@ mod tree;
 mod wire;
 
 pub use disk::{EDIT, Image, folder, records};
+pub use forest::forest;
 pub use group::group;
 pub use keys::key_store;
 pub use sasl::{jaas, sasl};

@@ -178,9 +178,9 @@ pub(crate) fn settings(more: &[String]) -> Result<Tally, String> {
 }
 
 /// The simulator over a range of seeds.
-pub(crate) fn simulation(kind: &str, seeds: u64) -> Result<Tally, String> {
+pub(crate) fn simulation(kind: &[&str], seeds: u64) -> Result<Tally, String> {
     let mut simulator = build::program("stoa-sim")?;
-    simulator.args([kind, "--seeds"]).arg(seeds.to_string()).current_dir(workspace::root());
+    simulator.args(kind).arg("--seeds").arg(seeds.to_string()).current_dir(workspace::root());
     let outcome = run::run(&mut simulator, PROGRAM_LIMIT)?;
     Ok(tally::plain(&outcome.output).judged(outcome.succeeded()))
 }

@@ -51,12 +51,8 @@ pub struct Config {
     /// Whether the server answers reads, of clients that have said that this will do, while it knows of no
     /// leader (setting `read-only-mode`).
     pub read_only_mode: bool,
-    /// Whether new sessions are local ones, which their contact server alone keeps (setting
-    /// `localSessionsEnabled`). A server that stands alone, or has several partitions, makes none.
-    pub local_sessions: bool,
-    /// Whether a local session becomes a global one when it asks for something that needs that (setting
-    /// `localSessionsUpgradingEnabled`); otherwise that is refused.
-    pub local_sessions_upgrading: bool,
+    /// Sessions that their contact server alone keeps.
+    pub local_sessions: LocalSessions,
     /// Whether subtrees are moved for the sake of the load, where there are several partitions.
     pub balance: bool,
     /// If this is a server of one of several sites: then it serves nobody before its site is one.
@@ -74,6 +70,16 @@ pub struct Config {
     pub programs: ProgramLimits,
     /// Tells how long programs take.
     pub stopwatch: Stopwatch,
+}
+
+/// Sessions that their contact server alone keeps. A server that stands alone, or has several partitions, makes none.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct LocalSessions {
+    /// Whether new sessions are such ones (setting `localSessionsEnabled`).
+    pub are_made: bool,
+    /// Whether one becomes a global one when it asks for something that needs that (setting
+    /// `localSessionsUpgradingEnabled`); otherwise that is refused.
+    pub are_upgraded: bool,
 }
 
 /// How a server of one of several sites works.
@@ -169,8 +175,7 @@ impl Default for Config {
             heartbeat_ms: 100,
             election_heartbeats: 10,
             read_only_mode: false,
-            local_sessions: false,
-            local_sessions_upgrading: false,
+            local_sessions: LocalSessions::default(),
             balance: true,
             site: None,
             kept_bytes: 64 << 20,

@@ -61,7 +61,7 @@ mod succession;
 mod thread_front;
 
 pub use backlog::{Backlog, BacklogWanted, BadBacklog};
-pub use config::{Config, Reaping, SiteConfig};
+pub use config::{Config, LocalSessions, Reaping, SiteConfig};
 pub use controller::{MoveError, RecentMove};
 pub use coordination::{Decision, Prepared, Quiesced, Step, StepKind};
 pub use levels::{HeldBack, LevelRefusal, LevelStatus, SiteLevels};

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use stoa_core::{
-    CallLimits, Config, Levels, Limits, PolicySettings, ProgramLimits, Reaping, Shard, SiteConfig, Stopwatch,
-    timeline_of,
+    CallLimits, Config, Levels, Limits, LocalSessions, PolicySettings, ProgramLimits, Reaping, Shard,
+    SiteConfig, Stopwatch, timeline_of,
 };
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
@@ -321,8 +321,10 @@ fn core_config(settings: &Settings) -> Config {
         joins: settings.join,
         reconfig_enabled: settings.reconfig_enabled,
         read_only_mode: settings.read_only_mode,
-        local_sessions: settings.local_sessions,
-        local_sessions_upgrading: settings.local_sessions_upgrading,
+        local_sessions: LocalSessions {
+            are_made: settings.local_sessions,
+            are_upgraded: settings.local_sessions_upgrading,
+        },
         balance: settings.balance,
         site: settings.site.as_ref().map(|_| SiteConfig {
             policy: PolicySettings { kind: settings.site_policy, ..PolicySettings::default() },

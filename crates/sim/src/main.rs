@@ -212,14 +212,14 @@ fn unknown(kinds: &str) -> ExitCode {
 
 /// What came of the seeds so far.
 #[derive(Default)]
-struct Tally<T> {
+struct Score<T> {
     passed: u64,
     failed: u64,
     worst: u8,
     total: T,
 }
 
-impl<T: Default + Add<Output = T>> Tally<T> {
+impl<T: Default + Add<Output = T>> Score<T> {
     #[allow(clippy::print_stderr, reason = "a program for the command line")]
     fn count(&mut self, what: &str, result: Result<T, Failure>) {
         match result {
@@ -246,7 +246,7 @@ fn over_seeds<S: Send, T: Default + Add<Output = T> + Display + Send>(
 ) -> Option<ExitCode> {
     let began = Instant::now();
     let left = Mutex::new(Some(seeds.into_iter()));
-    let tally = Mutex::new(Tally::default());
+    let tally = Mutex::new(Score::default());
     let next = || left.lock().ok()?.as_mut()?.next();
     let stop = || left.lock().map(|mut left| *left = None);
     let work = || -> Option<()> {
@@ -268,7 +268,7 @@ fn over_seeds<S: Send, T: Default + Add<Output = T> + Display + Send>(
         let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
         workers.into_iter().all(|worker| matches!(worker.join(), Ok(Some(()))))
     });
-    let Tally { passed, failed, worst, total } = tally.into_inner().ok().filter(|_| known)?;
+    let Score { passed, failed, worst, total } = tally.into_inner().ok().filter(|_| known)?;
     say(&total);
     say(&format_args!("{:.1} s of real time", began.elapsed().as_secs_f64()));
     say(&format_args!("{passed} passed, {failed} failed"));

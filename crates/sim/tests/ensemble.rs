@@ -39,6 +39,24 @@ fn runs_meet_what_they_are_for() {
     assert!(total.reconfigs > 30, "{total}");
 }
 
+/// Appends go down trees, in every kind of life; where there are few servers, nobody stands below a root.
+#[test]
+fn ensembles_live_with_a_forest() {
+    let live = |seed, servers| {
+        let settings =
+            Settings::of(seed, servers, None).expect("every seed stands for something").with_forest();
+        let outcome = World::new(seed, settings, false).run();
+        outcome.unwrap_or_else(|failure| {
+            panic!("stoa-sim ensemble --seeds 1 --from {seed} --forest --trace: {failure}")
+        })
+    };
+    let of_few = (1..=42).map(|seed| live(seed, None));
+    let of_many = (43..=50).map(|seed| live(seed, Some(11)));
+    let total = of_few.chain(of_many).fold(Outcome::default(), |sum, outcome| sum + outcome);
+    assert!(total.frames > 100_000, "{total}");
+    assert!(total.emptied > 0 && total.reconfigs > 0 && total.taken_over > 0, "{total}");
+}
+
 #[test]
 fn disks_are_lost_rot_is_noticed_and_servers_only_read() {
     let live = |kind, seed| {

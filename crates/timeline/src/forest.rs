@@ -196,11 +196,15 @@ impl Forest {
 
     /// A frame has come. `false` when it is none.
     pub(crate) fn receive(&mut self, now_us: u64, from: u8, frame: Bytes) -> bool {
+        if !self.may_be() {
+            // Nobody would take what comes of it.
+            return true;
+        }
         let received = match &mut self.spreader {
             Some(spreader) => spreader.receive(now_us, from, frame),
             None => self.relay.receive(now_us, from, frame),
         };
-        self.is_fresh |= self.may_be();
+        self.is_fresh = true;
         received.is_ok()
     }
 

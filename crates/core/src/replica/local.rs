@@ -39,7 +39,7 @@ fn needs_owner(request: &Request<'_>) -> bool {
 impl Replica {
     /// Whether who comes without a session is given a local one. As in ZooKeeper, a server that stands alone has none.
     pub(crate) fn makes_local_sessions(&self) -> bool {
-        self.config.local_sessions && self.config.partitions == 1 && self.is_ensemble()
+        self.config.local_sessions.are_made && self.config.partitions == 1 && self.is_ensemble()
     }
 
     /// Who comes without a session is given a local one when everything is applied that was acknowledged before.
@@ -174,7 +174,7 @@ impl Replica {
                 true
             }
             request if !needs_owner(request) => false,
-            _ if self.config.local_sessions_upgrading => {
+            _ if self.config.local_sessions.are_upgraded => {
                 self.upgrade(id, key);
                 false
             }

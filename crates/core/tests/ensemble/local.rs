@@ -1,6 +1,7 @@
 //! Sessions that their contact server alone keeps.
 
 use super::*;
+use stoa_core::LocalSessions;
 use stoa_wire::MultiHeader;
 
 const EPHEMERAL_ON_LOCAL_SESSION: i32 = -120;
@@ -9,8 +10,8 @@ const EPHEMERAL: i32 = 1;
 /// Servers that make local sessions.
 fn trio(upgrading: bool) -> Trio {
     Trio::configured(|config| {
-        config.local_sessions = true;
-        config.local_sessions_upgrading = upgrading;
+        config.local_sessions.are_made = true;
+        config.local_sessions.are_upgraded = upgrading;
     })
 }
 
@@ -288,7 +289,8 @@ fn a_new_leader_knows_nothing_of_local_sessions_and_takes_their_writes() {
 
 #[test]
 fn a_server_that_stands_alone_has_global_sessions() {
-    let config = Config { local_sessions: true, ..Config::default() };
+    let config =
+        Config { local_sessions: LocalSessions { are_made: true, ..<_>::default() }, ..Config::default() };
     let now = Now { mono_us: 1, wall_ms: 1_700_000_000_000 };
     let recovered = Recovered::new(Tree::new(Options::default()), &[1]);
     let mut server = Shard::new(config, recovered, [1; 32], now).expect("a new timeline is sound");

@@ -403,9 +403,9 @@ impl Settings {
             settings.manners.program_one_in = 4;
         }
         if seed % 4 == 1 {
-            settings.config.local_sessions = true;
+            settings.config.local_sessions.are_made = true;
             settings.manners.local_sessions = true;
-            settings.config.local_sessions_upgrading = seed % 8 == 1;
+            settings.config.local_sessions.are_upgraded = seed % 8 == 1;
         }
         settings.manners.first_id = Self::first_id(seed);
         // Folders of a lost ensemble turn up again, and would show clients that only read what nobody else has.

@@ -70,6 +70,8 @@ pub struct Outcome {
     pub out_of_room: u64,
     /// Times that the list of servers was changed.
     pub reconfigs: u64,
+    /// Frames that servers passed on down trees, or up.
+    pub frames: u64,
     /// Subtrees that were moved.
     pub placed: u64,
     /// Days on which a majority was lost for good, and one server went on alone.
@@ -96,7 +98,7 @@ pub struct Outcome {
 
 summed! {
     Outcome {
-        seen, updates, refusals, terms, starts, snapshots, taken_over, out_of_room, reconfigs,
+        seen, updates, refusals, terms, starts, snapshots, taken_over, out_of_room, reconfigs, frames,
         placed, recoveries, emptied, rolled_back, flipped, rot_noticed, copies, copies_refused, checked, met, lasted_us,
     }
     fingerprint: 0,
@@ -118,6 +120,7 @@ impl fmt::Display for Outcome {
             (self.taken_over, "snapshots taken over"),
             (self.out_of_room, "times no room"),
             (self.reconfigs, "changes of the list of servers"),
+            (self.frames, "frames in trees"),
             (self.placed, "subtrees moved"),
             (self.seen.calls, "calls of programs"),
             (self.recoveries, "times recovered from one folder"),
@@ -586,6 +589,7 @@ impl World {
         for output in out.peers {
             match output {
                 PeerOutput::Send { to, message } => {
+                    self.counts.frames += u64::from(message.is_of_forest());
                     self.post((id, to, of), message.encode().join().into(), None);
                 }
                 PeerOutput::Members { .. }

@@ -75,6 +75,12 @@ impl Outgoing {
         }
     }
 
+    /// Whether it goes down the trees of the forest, or up.
+    #[must_use]
+    pub fn is_of_forest(&self) -> bool {
+        matches!(self, Self::Timeline(Message::Forest(_)))
+    }
+
     /// What it says for the Raft group, if it is for that.
     #[must_use]
     pub fn of_group(&self) -> Option<&stoa_group::Message> {
