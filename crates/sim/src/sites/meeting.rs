@@ -268,6 +268,26 @@ impl SiteRun {
         shard.is_some_and(|shard| shard.has_joined())
     }
 
+    /// A server has one connection to the hub: it tries again only when it has given up before. So a welcome that comes when
+    /// it is welcome by a later try already is of no use, and one that comes ends earlier ones. Returns whether it is of no
+    /// use.
+    fn has_other_links(&mut self, number: u64) -> bool {
+        let call = &self.lines.calls[&number];
+        let is_other = |(at, other): (&u64, &Call)| {
+            let is_its = (other.leaf, other.hub) == (call.leaf, call.hub)
+                && (other.at_leaf.server, other.at_leaf.life) == (call.at_leaf.server, call.at_leaf.life);
+            (*at != number && is_its && other.is_open && !other.has_ended(Bound::ToLeaf)).then_some(*at)
+        };
+        let others: Vec<u64> = self.lines.calls.iter().filter_map(is_other).collect();
+        if others.iter().any(|other| *other > number) {
+            self.lines.calls.get_mut(&number).expect("it has just come").is_open = false;
+            self.hang_up(number);
+            return true;
+        }
+        others.into_iter().for_each(|other| self.hang_up(other));
+        false
+    }
+
     /// A state that came on a connection should be the site's by now.
     pub(super) fn joins(&mut self, number: u64) {
         if self.lines.calls.contains_key(&number) && !self.has_joined(number) {
@@ -288,6 +308,9 @@ impl SiteRun {
                 call.is_open = true;
                 if !self.still_leads(at, end) {
                     return self.hang_up(number);
+                }
+                if self.has_other_links(number) {
+                    return;
                 }
                 self.worlds[at].comes_from_abroad(now_us, whom, FromAbroad::Connected(from));
             }
