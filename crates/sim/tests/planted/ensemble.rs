@@ -45,20 +45,20 @@ fn a_recovered_server_that_forgets_what_was_uncertain_is_found() {
 }
 
 /// The same where appends go down trees.
-fn found_in_forest(kind: &str, bug: Bug) {
-    let life = |seed| Settings::of(seed, Some(5), Some(kind)).expect("it is a kind").with_forest();
+fn found_in_forest(servers: usize, kind: &str, bug: Bug) {
+    let life = |seed| Settings::of(seed, Some(servers), Some(kind)).expect("it is a kind").with_forest();
     let found = (1..=SEEDS).any(|seed| wrong(bug, || World::new(seed, life(seed), false).run()).is_some());
     assert!(found, "not found in {SEEDS} seeds of the kind {kind}");
 }
 
 #[test]
 fn a_server_that_acknowledges_what_has_come_down_a_tree_and_is_not_stored_is_found() {
-    found_in_forest("crashes", Bug::AcknowledgesWhatHasComeDown);
+    found_in_forest(3, "disks", Bug::AcknowledgesWhatHasComeDown);
 }
 
 #[test]
 fn a_leader_that_never_sends_to_whom_the_forest_does_not_reach_is_found() {
-    found_in_forest("network", Bug::WindowStaysShut);
+    found_in_forest(5, "network", Bug::WindowStaysShut);
 }
 
 /// With no bug planted the copy is what it was made from.
