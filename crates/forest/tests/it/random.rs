@@ -6,7 +6,7 @@ use stoa_forest::Ids;
 
 /// `FOREST_SEEDS=1000` tries so many, `FOREST_SEEDS=17..18` these.
 fn seeds() -> std::ops::Range<u64> {
-    let text = std::env::var("FOREST_SEEDS").unwrap_or_else(|_| "50".to_owned());
+    let text = std::env::var("FOREST_SEEDS").unwrap_or_else(|_| "8".to_owned());
     match text.split_once("..") {
         Some((first, end)) => first.parse().unwrap()..end.parse().unwrap(),
         None => 0..text.parse().unwrap(),

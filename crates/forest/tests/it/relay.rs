@@ -235,14 +235,14 @@ fn what_a_server_has_is_said_again_as_it_may_have_been_lost() {
     relay.receive(0, 7, idle(1)).unwrap();
     relay.stored(3, 5, 7);
     assert_eq!(acknowledged(&mut relay), 1);
-    // With an idle frame of its own tree when it is time, and without one some time later.
+    // With an idle frame of its own tree when it is time; who hears nothing says nothing, and is not taken for well.
     for (now, number, count) in [(20_000, 2, 0), (80_000, 3, 0), (100_000, 4, 1), (120_000, 5, 0)] {
         relay.receive(now, 7, idle(number)).unwrap();
         assert_eq!(acknowledged(&mut relay), count, "{now}");
     }
-    for (now, count) in [(200_000, 0), (299_000, 0), (300_000, 1), (400_000, 0)] {
+    for now in [200_000, 300_000, 400_000] {
         relay.tick(now);
-        assert_eq!(acknowledged(&mut relay), count, "{now}");
+        assert_eq!(acknowledged(&mut relay), 0, "{now}");
     }
 }
 
