@@ -45,7 +45,7 @@ alarms! {
     what_waits_for_ever_after_a_restart_is_found: NewLeaderForgetsWhatWaits in "crashes",
     a_new_site_that_the_hub_does_not_know_is_found: NewSiteIsNotNoted in "crashes",
     a_program_that_needs_no_tokens_is_found: ProgramNeedsNoToken in "programs",
-    a_write_of_what_others_read_is_found: WritesWhatOthersRead in "network",
+    a_write_of_what_others_read_is_found: WritesWhatOthersRead in "travel",
     a_read_token_that_is_returned_and_used_is_found: ReadTokenIsKept in "default",
     a_sync_that_asks_the_hub_only_is_found: SyncAsksTheHub in "default",
     a_session_that_leaves_what_it_has_asked_is_found: SessionLeavesWhatItAsked in "travel",
