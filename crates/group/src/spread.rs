@@ -286,13 +286,8 @@ impl Group {
         loop {
             let (now, later) = rest.split_at(self.portion(rest));
             let log_term = self.held().term_at(previous).unwrap_or(0);
-            let mut append =
-                eraftpb::Message { from: id, term, index: previous, log_term, ..Default::default() };
-            append.set_msg_type(MessageType::MsgAppend);
-            append.commit = committed;
-            append.set_entries(now.to_vec().into());
+            out.push(Output::Spread(append((id, term), (previous, log_term), now, committed)));
             previous += now.len() as u64;
-            out.push(Output::Spread(Message { raft: Box::new(append) }));
             rest = later;
             if rest.is_empty() {
                 break;

@@ -274,7 +274,7 @@ impl Forest {
                 (last > previous).then_some(Forested::Send(by, frame))
             }
             Output::Acknowledged(items) => {
-                let (term, tags) = (group.status().term, &self.tags);
+                let ((term, _), tags) = (group.in_step(), &self.tags);
                 let counts = items.into_iter().filter(|item| tags.get(&item.server) == Some(&item.disk));
                 Some(Forested::Acknowledged(
                     term,
