@@ -51,7 +51,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// How long it may take until both sides know each other: some round trips around the world.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(5);
 /// What is said before both know each other is shorter.
-const HELLO_BYTES_MAX: usize = 4 << 10;
+const HELLO_BYTES_MAX: usize = 64 << 10;
 /// How long it is waited before a hub that could not be reached is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(1);
@@ -280,7 +280,7 @@ impl Sites {
         self.tend_succession(driver);
         for site in self.to_look_at.take().iter() {
             let (sites, driver) = (Rc::clone(self), Rc::clone(driver));
-            tokio::task::spawn_local(async move { sites.look_at(site, &driver).await });
+            tokio::task::spawn_local(async move { drop(sites.look_at(site, &driver).await) });
         }
         if self.looked_at.get().elapsed() >= LOOK && !self.is_looking.replace(true) {
             let (sites, driver) = (Rc::clone(self), Rc::clone(driver));
