@@ -432,6 +432,29 @@ fn who_came_back_under_a_hub_that_the_next_one_did_not_know_is_the_hub_instead()
     world.check_equal();
 }
 
+/// A connection may be made at the moment in which a site hears that it was given up.
+#[test]
+fn who_was_given_up_asks_for_the_state_only_when_what_it_has_may_go() {
+    let mut world = World::new(2);
+    world.settle();
+    world.lose(2);
+    let now = world.now;
+    world.site(2).server.site_is_lost(now);
+    world.poll(2);
+    while world.store(2) {}
+    let asks = |world: &mut World| {
+        world.site(2).server.site_connected(HUB, now);
+        let mut said = core::iter::from_fn(|| world.site(2).server.poll_site());
+        // Nothing else that is said has one byte.
+        said.any(|(_, message)| message.len() == 1)
+    };
+    assert!(!asks(&mut world));
+    world.site(2).server.discard_site(now).unwrap();
+    world.poll(2);
+    while world.store(2) {}
+    assert!(asks(&mut world));
+}
+
 impl World {
     /// The next thing that happens by itself: one entry is durable, or one message arrives.
     fn step(&mut self) -> bool {

@@ -246,6 +246,10 @@ impl Sites {
         }
     }
 
+    fn end_links(&self) {
+        self.links.borrow().values().for_each(|link| link.end());
+    }
+
     /// Sees to it that there are the connections that there have to be, and no others.
     fn tend(self: &Rc<Self>, driver: &Rc<Driver>) {
         self.hand_in_rules(driver);
@@ -253,11 +257,14 @@ impl Sites {
         driver.tell_level();
         let leads = driver.server.borrow().leads();
         if !leads {
-            self.links.borrow().values().for_each(|link| link.end());
-            return;
+            return self.end_links();
         }
         if driver.server.borrow().tree().own_site().is_none() && self.is_first() {
             return self.begin_sites(driver);
+        }
+        if !driver.server.borrow().may_join() {
+            // It was given up a moment ago, and what it has must not go before an operator says so.
+            self.end_links();
         }
         let upper = self.upper(driver);
         let fits = |link: &SiteLink| match upper {

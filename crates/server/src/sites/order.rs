@@ -93,9 +93,7 @@ impl Sites {
                 }
                 claimed.map(|_| ()).map_err(|why| why.to_string())
             }
-            SiteOrder::Rejoin => driver.server.borrow_mut().discard_site(now).map_err(|_| {
-                "this site was not given up by the others, or this server does not lead it: nothing is discarded".to_owned()
-            }),
+            SiteOrder::Rejoin => self.rejoin(driver),
             SiteOrder::Upgrade => self.raise_level(driver),
             SiteOrder::Add(_) if !driver.server.borrow().may_add_site() => Err(
                 "sites come one at a time, 20 s apart, where another one can take the hub's place (setting site-automatic-promotion): try it again"
@@ -114,6 +112,15 @@ impl Sites {
             tracing::info!("by order: {order}");
         }
         begun
+    }
+
+    fn rejoin(&self, driver: &Driver) -> Result<(), String> {
+        driver.server.borrow_mut().discard_site(driver.now()).map_err(|_| {
+            "this site was not given up by the others, or this server does not lead it: nothing is discarded".to_owned()
+        })?;
+        // A connection on which the hub has given the state already, when it was not to be taken, is of no use.
+        self.end_links();
+        Ok(())
     }
 
     /// Has the sites use the highest feature level that all of them read.
