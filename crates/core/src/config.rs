@@ -90,6 +90,9 @@ pub struct SiteConfig {
     /// Whether another site takes the place of a hub that is away without an operator; then the hub prepares nothing
     /// unless a majority of the sites hears it.
     pub automatic_promotion: bool,
+    /// Other sites are sent what is new here no more often than this, microseconds; what comes first goes at once. Each
+    /// message costs as much as some writes, here and where it is imported.
+    pub ship_pause_us: u64,
     /// Whether subtrees move between the partitions of this site. No server has that yet: in one of a hundred simulated
     /// lives with faults it stops at something that cannot be applied.
     pub moves: bool,

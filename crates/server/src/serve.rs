@@ -329,6 +329,8 @@ fn core_config(settings: &Settings) -> Config {
         site: settings.site.as_ref().map(|_| SiteConfig {
             policy: PolicySettings { kind: settings.site_policy, ..PolicySettings::default() },
             automatic_promotion: settings.site_automatic_promotion,
+            // A tenth of the way to the next data centre, and most of what streams cost.
+            ship_pause_us: 1000,
             moves: false,
         }),
         heartbeat_ms: millis(settings.heartbeat).max(1),

@@ -185,7 +185,7 @@ impl World {
 
     fn config(&self, id: SiteId) -> Config {
         let (policy, automatic_promotion) = (self.policy, self.is_automatic);
-        let of_site = SiteConfig { policy, automatic_promotion, moves: true };
+        let of_site = SiteConfig { policy, automatic_promotion, moves: true, ..SiteConfig::default() };
         Config { site: Some(of_site), ..config(id, self.kept_bytes, self.policy) }
     }
 
