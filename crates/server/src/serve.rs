@@ -331,6 +331,7 @@ fn core_config(settings: &Settings) -> Config {
             automatic_promotion: settings.site_automatic_promotion,
             moves: false,
         }),
+        forest: settings.forest(),
         heartbeat_ms: millis(settings.heartbeat).max(1),
         election_heartbeats: (millis(settings.election_timeout) / millis(settings.heartbeat).max(1)).max(2),
         limits: Limits {
