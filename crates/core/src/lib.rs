@@ -103,4 +103,4 @@ pub use stoa_tree::{
     Claim, KeptZxids, Levels, NewerLevel, SITE_MAX, SiteId, SiteSet, SiteStanding, Source, TokenRefusal,
 };
 pub use stoa_wire::Timestamp;
-pub use succession::{SiteReach, Succession, SuccessionStep, has_nothing_to_tell, hub_is_back};
+pub use succession::{SiteReach, Succession, SuccessionStep, has_nothing_to_tell, hub_is_back, is_torn_from};

@@ -434,9 +434,11 @@ impl Source for &Driver {
         begun.map_err(|why| why.to_string())
     }
 
-    fn order_sites(&mut self, order: &SiteOrder) -> Result<(), String> {
-        let sites = self.sites.get().ok_or(NO_SITES)?;
-        sites.order(order, self)
+    fn order_sites(&mut self, order: SiteOrder, reply: oneshot::Sender<Result<(), String>>) {
+        match self.sites.get() {
+            Some(sites) => sites.take_order(order, self, reply),
+            None => drop(reply.send(Err(NO_SITES.to_owned()))),
+        }
     }
 
     fn path_token(&self, path: &str) -> Option<view::PathToken> {

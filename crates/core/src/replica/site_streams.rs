@@ -305,7 +305,9 @@ impl Replica {
     /// proposed here and is lost. Where nothing is here, the state is wanted.
     pub(super) fn ask_again(&mut self, site: SiteId) {
         if self.timeline.leads() && !self.has_joined() {
-            self.sites.outbox.push_back((site, SiteMessage::Join.encode()));
+            // One that was given up wants it when an operator has said that what it has may go.
+            let join = self.may_join().then(|| (site, SiteMessage::Join.encode()));
+            self.sites.outbox.extend(join);
         } else if self.timeline.leads() && self.applied.partition.tree().streams().imported(site) == 0 {
             // By its position nothing is known of that log, but much of it may have come by way of others.
             let has = self.applied.partition.tree().seen().collect();

@@ -28,7 +28,7 @@ use std::net::SocketAddr;
 use stoa_core::{
     Backlog, BacklogWanted, CloseReason, Config, ConnectionId, Greeting, Items, Levels, Now, Output,
     Placement, PolicyKind, PolicySettings, Recovered, Restore, Shard, SiteConfig, SiteId, SnapshotOutput,
-    is_of_later_life, timeline_of,
+    is_of_later_life, is_torn_from, timeline_of,
 };
 use stoa_tree::{Options, Tree};
 use stoa_wire::{

@@ -149,9 +149,7 @@ fn local_sessions_are_listed_by_themselves_where_there_may_be_some() {
 fn latency_before_the_first_request_is_zero() {
     struct Fresh;
     impl Source for Fresh {
-        fn order_sites(&mut self, _: &crate::view::SiteOrder) -> Result<(), String> {
-            Ok(())
-        }
+        fn order_sites(&mut self, _: crate::view::SiteOrder, _: oneshot::Sender<Result<(), String>>) {}
         fn stats(&self) -> Stats {
             Stats { latency_min_us: u64::MAX, ..Stats::default() }
         }
