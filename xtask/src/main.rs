@@ -73,6 +73,9 @@ const PARTITIONS: u8 = 4;
 const FUZZ_SECONDS: u64 = 25;
 const KILL_ROUNDS: u64 = 10;
 const LINEARIZABLE_ROUNDS: u64 = 6;
+const FOREST_ROUNDS: u64 = 3;
+/// One of fifteen that passes on in one tree, below another one, unless it leads.
+const FOREST_SERVER: u8 = 9;
 const LOCKS_ROUNDS: u64 = 3;
 const SITES_ROUNDS: u64 = 2;
 const ORACLE_REQUESTS: &str = "20000";
@@ -236,8 +239,16 @@ fn everything(report: &mut Report) {
     report.step("sasl", || suites::sasl(&[]));
     report.step("audit", || suites::audit(&[]));
     report.step("linearizable", || suites::linearizable(Against::Stoa, LINEARIZABLE_ROUNDS, &[]));
+    forests(report);
     report.step("locks", || suites::locks(LOCKS_ROUNDS, &[]));
     report.step("sites", || suites::sites(SITES_ROUNDS, &[]));
+}
+
+/// Fifteen servers, most of which are fed by others.
+fn forests(report: &mut Report) {
+    let fifteen = ["--servers", "15"].map(str::to_owned);
+    report.step("go through a forest", || suites::go(Against::Forest(FOREST_SERVER), &[]));
+    report.step("linearizable in a forest", || suites::linearizable(Against::Stoa, FOREST_ROUNDS, &fifteen));
 }
 
 fn oracle_options(partitions: u8) -> [String; 4] {

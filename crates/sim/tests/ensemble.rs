@@ -57,6 +57,20 @@ fn ensembles_live_with_a_forest() {
     assert!(total.emptied > 0 && total.reconfigs > 0 && total.taken_over > 0, "{total}");
 }
 
+/// There are three servers, and trees from four on: with those who are added they begin, and nothing is said before.
+#[test]
+fn a_forest_begins_when_enough_servers_have_come() {
+    let live = |seed, kind| {
+        let settings = Settings::of(seed, Some(3), Some(kind)).expect("it is one of the kinds");
+        let mut settings = settings.with_forest();
+        settings.config.forest.iter_mut().for_each(|forest| forest.servers_min = 4);
+        World::new(seed, settings, false).run().expect("these seeds pass")
+    };
+    let total = (1..=8).map(|seed| live(seed, "members")).fold(Outcome::default(), |sum, it| sum + it);
+    assert!(total.frames > 1000 && total.reconfigs > 8, "{total}");
+    assert_eq!(live(1, "calm").frames, 0);
+}
+
 /// Servers of the release before, which have no forest, come and go: nothing is said to them that they cannot read.
 #[test]
 fn releases_with_a_forest_and_without_live_together() {

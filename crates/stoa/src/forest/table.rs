@@ -49,8 +49,9 @@ fn head(answer: &Value, servers: usize) -> String {
             answer["servers_min"]
         );
     }
+    let trees = if trees == 1 { "1 tree".to_owned() } else { format!("{trees} trees") };
     format!(
-        "{trees} trees with {} children each for {servers} servers; server {} leads, term {}, shape {}\n",
+        "{trees} with {} children each for {servers} servers; server {} leads, term {}, shape {}\n",
         answer["children"], answer["leader_id"], answer["term"], answer["shape"]
     )
 }
