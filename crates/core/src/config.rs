@@ -59,7 +59,7 @@ pub struct Config {
     pub site: Option<SiteConfig>,
     /// About so many bytes of entries are kept for members that lag; who lags more is sent a snapshot.
     pub kept_bytes: u64,
-    /// Whether appends go down trees where there are many servers, and how. No server has that yet.
+    /// Whether appends go down trees where there are many servers, and how.
     pub forest: Option<ForestConfig>,
     /// Random, and the same for all threads of a server: proves of what clients claim to have seen that the
     /// server has told them.

@@ -94,9 +94,10 @@ pub use stoa_partition::{
 pub use stoa_placement::{HINTS_PATH, Hint, Hints, LoadReport, MoveRefusal, Placement, Rates, SubtreeLoad};
 pub use stoa_sites::{Kind as PolicyKind, Settings as PolicySettings};
 pub use stoa_timeline::{
-    Acquaintance, Append, BadBatch, BadMessage, Delivery, DiskId, Disks, EntryId, ForestConfig, KnownDisk,
-    KnownDisks, Origin, Outgoing, PartitionMessage, PeerOutput, Slices, Standing, Start, Starts, TakenOver,
-    server_of, servers_of, timeline_of,
+    Acquaintance, Append, BadBatch, BadMessage, Delivery, DiskId, Disks, EntryId, ForestConfig, ForestCounts,
+    ForestPlace, ForestServer, ForestShape, ForestStatus, ForestTree, KnownDisk, KnownDisks, Lateness,
+    Origin, Outgoing, PartitionMessage, PeerOutput, Repair, RepairCause, Slices, Standing, Start, Starts,
+    TakenOver, server_of, servers_of, timeline_of,
 };
 pub use stoa_tree::{
     Claim, KeptZxids, Levels, NewerLevel, SITE_MAX, SiteId, SiteSet, SiteStanding, Source, TokenRefusal,

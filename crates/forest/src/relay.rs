@@ -1,7 +1,9 @@
 //! What a server does that does not lead.
 
 use crate::codec::DecodeError;
-use crate::frame::{Acknowledge, Acknowledgement, Complaint, Content, Frame, Place, Pull, Pulled, Spread};
+use crate::frame::{
+    Acknowledge, Acknowledgement, Complaint, Content, Epoch, Frame, Place, Pull, Pulled, Spread,
+};
 use crate::gap::Gap;
 use crate::hold::Hold;
 use crate::ids::Ids;
@@ -9,7 +11,7 @@ use crate::limits::Limits;
 use crate::links::Links;
 use crate::merge::Merge;
 use crate::output::Output;
-use crate::shape::Shape;
+use crate::shape::{Settings, Shape};
 use crate::shapes::Shapes;
 use crate::silence::Silence;
 use alloc::collections::VecDeque;
@@ -134,6 +136,18 @@ impl Relay {
     #[must_use]
     pub fn shape(&self) -> Option<&Shape> {
         self.shapes.newest().map(|kept| &kept.shape)
+    }
+
+    /// Which epoch that shape is of, how wide its trees are, and who is aside in it.
+    #[must_use]
+    pub fn shaped(&self) -> Option<(Epoch, Settings, &Ids)> {
+        self.shapes.newest().map(|kept| (kept.epoch, kept.settings, &kept.aside))
+    }
+
+    /// For how long nothing has come down a tree, microseconds.
+    #[must_use]
+    pub fn silent_us(&self, tree: u8, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.silence.heard_us(tree))
     }
 
     /// The log up to this position is committed.

@@ -333,6 +333,7 @@ fn core_config(settings: &Settings) -> Config {
             ship_pause_us: 1000,
             moves: false,
         }),
+        forest: settings.forest(),
         heartbeat_ms: millis(settings.heartbeat).max(1),
         election_heartbeats: (millis(settings.election_timeout) / millis(settings.heartbeat).max(1)).max(2),
         limits: Limits {

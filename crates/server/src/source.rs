@@ -172,6 +172,15 @@ impl Driver {
     }
 }
 
+impl Driver {
+    fn sites_view(&self) -> Option<view::SitesView> {
+        match self.sites.get() {
+            Some(sites) => Some(sites.view(self)),
+            None => self.server.borrow().site_status().as_ref().map(view::SitesView::of_partition),
+        }
+    }
+}
+
 fn watchers(of: &stoa_core::Watchers) -> view::Watchers {
     view::Watchers {
         created: histogram(&of.created),
@@ -259,10 +268,8 @@ impl Source for &Driver {
         view::Stats {
             mode: mode(&standing),
             ensemble: self.ensemble_view(&standing, stats.leaders_found),
-            sites: match self.sites.get() {
-                Some(sites) => Some(sites.view(self)),
-                None => server.site_status().as_ref().map(view::SitesView::of_partition),
-            },
+            sites: self.sites_view(),
+            forest: server.forest_status(),
             partitions: 1,
             uptime_ms: self.clock.now().mono_us / 1000,
             zxid: tree.last_zxid(),

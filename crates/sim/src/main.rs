@@ -147,6 +147,9 @@ struct Ensembles {
     /// Appends go down trees.
     #[arg(long)]
     forest: bool,
+    /// The same, and every other start of a server is one of a release that knows nothing of that.
+    #[arg(long)]
+    upgrades: bool,
 }
 
 #[derive(Args)]
@@ -278,14 +281,15 @@ fn over_seeds<S: Send, T: Default + Add<Output = T> + Display + Send>(
 impl Ensembles {
     fn run(&self) -> ExitCode {
         self.lives.seeds.each("crates/sim/src/ensemble/settings.rs", |seed| {
-            let mut settings = ensemble::Settings::of(seed, self.servers, self.lives.kind.as_deref())?;
-            if self.forest {
-                settings = settings.with_forest();
-            }
+            let settings = ensemble::Settings::of(seed, self.servers, self.lives.kind.as_deref())?;
+            let (settings, way) = match (self.upgrades, self.forest) {
+                (true, _) => (settings.with_upgrades(), " --upgrades"),
+                (false, true) => (settings.with_forest(), " --forest"),
+                (false, false) => (settings, ""),
+            };
             let ensemble::Settings { name, servers, .. } = settings;
             AT_HAND.set(format!(
-                "stoa-sim ensemble --seeds 1 --from {seed} --servers {servers} --kind {name}{} --trace",
-                if self.forest { " --forest" } else { "" },
+                "stoa-sim ensemble --seeds 1 --from {seed} --servers {servers} --kind {name}{way} --trace"
             ));
             Some((format!("{seed} ({name})"), ensemble::World::new(seed, settings, self.lives.trace).run()))
         })

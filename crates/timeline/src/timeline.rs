@@ -135,7 +135,8 @@ impl<C: Copy + Ord> Timeline<C> {
         let birth = || Birth::new(config.server, config.disk, &config.founders);
         let is_new = log.as_ref().is_some_and(|log| log.history().is_none());
         // The number of its requests differs from process to process, too, and is drawn apart from this one's votes.
-        let forest = Forest::new(config.server, config.forest.clone(), stream, &members);
+        let of_forest = config.forest.clone().filter(|_| config.partition == FIRST);
+        let forest = Forest::new(config.server, of_forest, stream, &members);
         let mut timeline = Self {
             birth: is_new.then(birth),
             progress: Progress::new(member_of(config.server), (position, base.term), vote.term, members),

@@ -108,6 +108,12 @@ impl Replica {
         self.pump();
     }
 
+    /// Another server of this ensemble is about to be connected, and has said whether it understands messages of the
+    /// forest and has it; where nothing is said it does.
+    pub fn peer_reads_forest(&mut self, peer: u8, reads: bool) {
+        self.timeline.peer_reads_forest(peer, reads);
+    }
+
     /// A connection to another server is there (again): what was sent before may be lost.
     pub fn peer_connected(&mut self, peer: u8, now: Now) {
         self.at(now);

@@ -8,11 +8,13 @@ mod balance;
 mod connection;
 mod counts;
 mod ensemble;
+pub(crate) mod forest;
 pub(crate) mod merge;
 mod partition;
 mod sites;
 mod unready;
 
+use stoa_core::ForestStatus;
 use stoa_tree::Identity;
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
@@ -233,6 +235,8 @@ pub struct Stats {
     pub ensemble: EnsembleStatus,
     /// How its site stands among the others, if it belongs to one of several.
     pub sites: Option<SitesView>,
+    /// The trees down which appends go; `None` where there cannot be any.
+    pub forest: Option<ForestStatus>,
     /// How many partitions it has.
     pub partitions: u64,
     /// Since when it runs.
@@ -694,6 +698,11 @@ pub(crate) mod tests {
     /// The leader of a site with two others.
     pub(crate) fn hub() -> Stats {
         Stats { sites: Some(SitesView::example()), ..leader() }
+    }
+
+    /// The leader of a forest.
+    pub(crate) fn feeder() -> Stats {
+        Stats { forest: Some(forest::example()), ..leader() }
     }
 
     /// And when that has lasted for a while, and it may read.

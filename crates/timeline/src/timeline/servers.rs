@@ -111,12 +111,7 @@ impl<C: Copy + Ord> Timeline<C> {
                     return Err(BadMessage);
                 }
             }
-            Message::Tag { tag, asks } => {
-                self.forest.connected(from, tag);
-                if asks {
-                    self.tell_tag(from, false);
-                }
-            }
+            Message::Tag { tag, asks } => self.take_tag(from, tag, asks),
             Message::Forward(forward) => received.asked = self.take_forwarded(from, forward),
             Message::Missing { term, stream, expected } => {
                 if term == self.progress.term && stream == self.requests.stream() {
@@ -156,7 +151,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// A connection to another server is there (again): what was sent before may be lost.
     pub fn peer_connected(&mut self, peer: u8) {
         self.peers.connect(peer);
-        self.tell_tag(peer, true);
+        self.meet_in_forest(peer);
         self.campaign_when_met();
         if member_of(peer) == self.progress.leader {
             self.requests.give_again_from(0);
@@ -168,7 +163,7 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn peer_emptied(&mut self, peer: u8) {
         debug_assert!(self.log.is_some(), "the first partition has the log, and knows the disks");
         self.peers.disconnect(peer);
-        self.forest.gone(self.now_us, peer);
+        self.lose_in_forest(peer);
         let leads = self.progress.leader == member_of(peer);
         self.peers.empty(peer, if leads { self.progress.term } else { 0 });
     }
@@ -184,7 +179,7 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn peer_lost(&mut self, peer: u8) -> bool {
         let member = member_of(peer);
         self.peers.disconnect(peer);
-        self.forest.gone(self.now_us, peer);
+        self.lose_in_forest(peer);
         let Some(log) = &mut self.log else { return false };
         log.group().unreachable(member);
         if member != self.progress.leader || self.progress.lead != Lead::No {
