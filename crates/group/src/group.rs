@@ -230,10 +230,26 @@ struct AfterStore {
     number: u64,
     /// Where its entries begin.
     first: Option<u64>,
+    /// Position and term of the last of them.
+    last: Option<(u64, u64)>,
     vote: Option<Vote>,
     /// Whether there is anything to store: else it is done when what is before it is.
     stores: bool,
     outputs: Vec<Output>,
+}
+
+impl AfterStore {
+    fn new(
+        number: u64,
+        entries: &[raft::eraftpb::Entry],
+        vote: Option<Vote>,
+        stores: bool,
+        outputs: Vec<Output>,
+    ) -> Self {
+        let first = entries.first().map(|entry| entry.index);
+        let last = entries.last().map(|entry| (entry.index, entry.term));
+        Self { number, first, last, vote, stores, outputs }
+    }
 }
 
 impl fmt::Debug for Group {
@@ -304,6 +320,7 @@ impl Group {
         if self.is_to_skip() && engine.election_elapsed + 1 >= engine.randomized_election_timeout() {
             return self.campaign();
         }
+        self.tell_engine();
         self.raft.tick();
         self.tick_spread();
         self.choose_timeout();
@@ -331,6 +348,7 @@ impl Group {
         if is_append {
             self.note_step(term, behind, count);
         }
+        self.commit_fed();
         self.choose_timeout();
         match stepped {
             Err(raft::Error::StepPeerNotFound) => Err(StepError::Stranger),
@@ -378,6 +396,12 @@ impl Group {
             return Err(ProposeError::NotLeader);
         }
         let entry = raft::eraftpb::Entry { data: payload, ..Default::default() };
+        let engine = &mut self.raft.raft;
+        // The engine would ask each member whether it has to be sent something.
+        if engine.lead_transferee.is_none() && self.spread.feeding.is_everybody(engine) {
+            let is_taken = engine.append_entry(&mut [entry]);
+            return is_taken.then(|| engine.raft_log.last_index()).ok_or(ProposeError::Busy);
+        }
         let mut message = raft::eraftpb::Message { from: self.raft.raft.id, ..Default::default() };
         message.set_msg_type(MessageType::MsgPropose);
         message.mut_entries().push(entry);
@@ -475,13 +499,14 @@ impl Group {
     /// All stores up to this number are durable.
     pub fn stored(&mut self, number: u64) {
         self.durable = self.durable.max(number);
-        let mut done = 0;
+        let (mut done, mut last) = (0, None);
         while let Some(after) = self.after_store.front()
             && (after.number <= number || !after.stores)
         {
             done = after.number;
             let after = self.after_store.pop_front().expect("it is the front");
             self.durable_vote = after.vote.unwrap_or(self.durable_vote);
+            last = after.last.or(last);
             self.give(after.outputs);
         }
         if let Some(taking_over) =
@@ -489,6 +514,7 @@ impl Group {
         {
             self.taken_over(taking_over);
         } else if done > 0 && self.taking_over.is_none() {
+            last.into_iter().for_each(|last| self.own_stored(last));
             self.raft.on_persist_ready(done);
             self.choose_timeout();
         }
@@ -605,7 +631,9 @@ impl Group {
         let engine = &self.raft.raft;
         let mut matched = Vec::new();
         if engine.state == StateRole::Leader {
-            matched.extend(engine.prs().iter().map(|(id, progress)| (*id, progress.matched)));
+            let others = engine.prs().iter().filter(|(id, _)| !self.spread.feeding.is_fed(**id));
+            matched.extend(others.map(|(id, progress)| (*id, progress.matched)));
+            matched.extend(self.spread.feeding.iter());
             matched.retain(|(id, _)| *id != engine.id);
             matched.sort_unstable();
         }
@@ -711,9 +739,8 @@ impl Group {
         if proven > self.raft.raft.raft_log.committed {
             self.raft.raft.raft_log.commit_to(proven);
         }
-        let first = entries.first().map(|entry| entry.index);
         let vote = vote.as_ref().map(Vote::from_raft).filter(|_| stores);
-        self.after_store.push_back(AfterStore { number, first, vote, stores, outputs: after });
+        self.after_store.push_back(AfterStore::new(number, &entries, vote, stores, after));
         self.commit(&committed);
         self.store_change(number);
         // What had nothing to wait for is done.
@@ -753,6 +780,8 @@ impl Group {
                 self.change_unstored = true;
                 self.outputs.push_back(Output::Committed(core::mem::take(&mut rest)));
                 let change = members::parse(&entry.data);
+                // The engine looks what is committed by the new members, and begins to send to them.
+                self.tell_engine();
                 // Proposers have looked whether it can be made, and nothing came between.
                 if let Ok(state) = self.raft.apply_conf_change(&change) {
                     // The engine begins anew with those who are new to it.

@@ -30,6 +30,7 @@ extern crate alloc;
 
 mod check;
 mod codec;
+mod feeding;
 mod group;
 mod held;
 mod history;
