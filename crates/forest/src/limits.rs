@@ -1,5 +1,9 @@
 //! How long and how much.
 
+/// How many bytes may wait to be sent to a server before frames for it are dropped. So a server that reads slowly costs
+/// whoever passes on to it no more memory than that.
+pub const BACKLOG_BYTES_MAX: usize = 1 << 20;
+
 /// Times and sizes by which the forest goes. Times are in microseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -18,8 +22,6 @@ pub struct Limits {
     pub repeat_us: u64,
     /// How often the leader is sent acknowledgements by one server at most. On other ways they wait for nothing.
     pub acknowledge_us: u64,
-    /// How many bytes may wait for a child before what it is to be given is dropped. It pulls.
-    pub outstanding_max: u64,
     /// Appends below this many bytes go down two trees whole; others down one, and their headers down another one.
     pub whole_twice_below: usize,
     /// How many appends with positions may be on their way before the next one waits and becomes larger.
@@ -44,7 +46,6 @@ impl Default for Limits {
             silence_step_us: 5_000,
             repeat_us: 100_000,
             acknowledge_us: 250,
-            outstanding_max: 1 << 20,
             whole_twice_below: 2 << 10,
             window: 4,
             idle_us: 20_000,

@@ -7,7 +7,9 @@ use bytes::Bytes;
 /// What a [`crate::Relay`] or a [`crate::Spreader`] wants done, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// This frame goes to that server. What cannot be sent may be dropped.
+    /// This frame goes to that server. What cannot be sent, or would have to wait behind more than
+    /// [`crate::BACKLOG_BYTES_MAX`] for a server that reads slowly, is dropped: nobody waits for it, and it asks for what it
+    /// lacks.
     Send {
         /// Whom it is for.
         to: u8,

@@ -6,7 +6,6 @@ use crate::gap::Gap;
 use crate::hold::Hold;
 use crate::ids::Ids;
 use crate::limits::Limits;
-use crate::links::Links;
 use crate::merge::Merge;
 use crate::output::Output;
 use crate::shape::Shape;
@@ -33,7 +32,8 @@ pub struct Relay {
     gap: Gap,
     upward: Upward,
     silence: Silence,
-    links: Links,
+    /// Who is not connected.
+    gone: Ids,
     outputs: VecDeque<Output>,
     now_us: u64,
 }
@@ -87,7 +87,7 @@ impl Relay {
             gap: Gap::default(),
             upward: Upward::default(),
             silence: Silence::default(),
-            links: Links::new(),
+            gone: Ids::default(),
             outputs: VecDeque::new(),
             now_us: 0,
         }
@@ -164,23 +164,18 @@ impl Relay {
         }
     }
 
-    /// So many bytes wait to be sent to that server.
-    pub fn set_outstanding(&mut self, to: u8, bytes: u64) {
-        self.links.set_outstanding(to, bytes);
-    }
-
     /// The connection to that server has ended.
     pub fn gone(&mut self, server: u8) {
         // What it was given last may not have gone on.
         if self.up() == Some(server) {
             self.say();
         }
-        self.links.gone.insert(server);
+        self.gone.insert(server);
     }
 
     /// That server is connected, as all are to begin with.
     pub fn connected(&mut self, server: u8) {
-        self.links.gone.remove(server);
+        self.gone.remove(server);
     }
 
     /// A frame has come.
@@ -294,7 +289,7 @@ impl Relay {
             return;
         }
         for child in kept.shape.children(spread.tree, self.me) {
-            if *child != from && self.links.takes(*child, self.limits.outstanding_max) {
+            if *child != from && !self.gone.contains(*child) {
                 self.outputs.push_back(Output::Send { to: *child, frame: bytes.clone() });
             }
         }
@@ -349,7 +344,7 @@ impl Relay {
 
     /// Whom to ask for something: first who has told of it, then the parents, and only then the leader.
     fn candidates(&self, by: u8, parents: &[u8], leader: u8) -> Vec<u8> {
-        let (mut met, mut candidates) = (self.links.gone, Vec::new());
+        let (mut met, mut candidates) = (self.gone, Vec::new());
         met.insert(self.me);
         for id in [by].iter().chain(parents).chain([&leader]) {
             if Ids::is_id(*id) && !met.contains(*id) {
@@ -417,7 +412,7 @@ impl Relay {
     fn up(&self) -> Option<u8> {
         let shape = self.shapes.newest().map(|kept| &kept.shape);
         let parent = shape.and_then(|shape| shape.parent(shape.colour(self.me)?, self.me));
-        parent.filter(|parent| !self.links.gone.contains(*parent)).or(self.reign.leader)
+        parent.filter(|parent| !self.gone.contains(*parent)).or(self.reign.leader)
     }
 
     /// Says again what this server has.

@@ -105,6 +105,11 @@ impl Forest {
         !self.is_fresh
     }
 
+    /// Whether as much is on its way as should be.
+    pub(crate) fn is_congested(&self) -> bool {
+        self.spreader.as_ref().is_some_and(|spreader| !spreader.may_spread())
+    }
+
     /// Members whose tags are not known.
     pub(crate) fn unknown(&self) -> Vec<u8> {
         let is_unknown = |id: &u8| self.may_be() && *id != self.me && !self.tags.contains_key(id);
@@ -284,5 +289,53 @@ impl Forest {
             // The group hears of later terms by itself.
             Output::Newer { .. } => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stoa_forest::{Acknowledge, Acknowledgement};
+    use stoa_group::{Config, Mark, Restored};
+
+    const TERM: u64 = 3;
+
+    fn acknowledged(forest: &mut Forest, group: &Group, items: &[(u8, u64, u64)]) -> Vec<(u64, u64)> {
+        let item = |(server, disk, position): &(u8, u64, u64)| Acknowledgement {
+            server: *server,
+            disk: *disk,
+            position: *position,
+        };
+        let items = items.iter().map(item).collect();
+        let frame = Frame::Acknowledge(Acknowledge { term: TERM, items }).encode();
+        assert!(forest.receive(1, 3, frame), "it is a frame");
+        let counted = |forested| match forested {
+            Forested::Acknowledged(term, items) => {
+                assert_eq!(term, TERM);
+                items
+            }
+            Forested::Send(..) | Forested::Step(_) => Vec::new(),
+        };
+        forest.take(group).into_iter().flat_map(counted).collect()
+    }
+
+    /// An acknowledgement of a process that has ended may have been on its way for as long as it likes.
+    #[test]
+    fn what_another_process_has_acknowledged_is_not_counted() {
+        let members = Members::of_voters(&[1, 2, 3, 4]);
+        let base = Mark { position: 9, term: TERM, members: members.clone() };
+        let group =
+            Group::new(&Config::new(1, 1), &Restored { base, ..Restored::default() }).expect("it is sound");
+        let mut forest = Forest::new(1, ForestConfig::new(3, 2, 2), 100, &members);
+        [(2, 200), (3, 300)].into_iter().for_each(|(server, tag)| forest.connected(server, tag));
+        forest.leads(0, TERM, 9);
+        // Of server 4 no process is known at all.
+        let items = [(2, 199, 9), (2, 200, 7), (3, 300, 8), (4, 400, 9)];
+        assert_eq!(acknowledged(&mut forest, &group, &items), [(2, 7), (3, 8)]);
+        // Its successor is another one, and until it is there nobody is.
+        forest.gone(1, 2);
+        assert_eq!(acknowledged(&mut forest, &group, &[(2, 200, 9)]), []);
+        forest.connected(2, 201);
+        assert_eq!(acknowledged(&mut forest, &group, &[(2, 200, 9), (2, 201, 3)]), [(2, 3)]);
     }
 }

@@ -296,10 +296,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// The next thing that has come of it. `prepares` says whether what is asked can be prepared now.
     #[inline]
     pub fn poll(&mut self, prepares: bool) -> Option<Output> {
-        let is_idle = self.barriers.are_asked()
-            && self.requests.are_given()
-            && self.progress.is_idle()
-            && self.forest.is_idle();
+        let is_idle = self.barriers.are_asked() && self.requests.are_given() && self.progress.is_idle();
         if is_idle && self.log.as_mut().is_none_or(|log| log.is_idle()) {
             return None;
         }
@@ -314,12 +311,9 @@ impl<C: Copy + Ord> Timeline<C> {
             }
             let output = if let Some(delivery) = self.progress.poll() {
                 Some(self.take_delivery(delivery))
-            } else if let Some(output) = self.log.as_mut()?.poll() {
-                self.carry_out(output)
-            } else if self.run_forest() {
-                None
             } else {
-                return None;
+                let output = self.log.as_mut()?.poll()?;
+                self.carry_out(output)
             };
             if output.is_some() {
                 return output;
