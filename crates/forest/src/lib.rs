@@ -10,10 +10,10 @@
 //! | [`Relay`]: a server that follows | [`Relay::receive`], [`Relay::tick`] | [`Output::Send`], [`Output::Deliver`] |
 //! | | [`Relay::has`], [`Relay::committed`], [`Relay::stored`] | [`Output::Asked`] |
 //! | | [`Relay::set_servers`], [`Relay::enter`] | [`Output::Committed`], [`Relay::shape`], [`Relay::reign`] |
-//! | | [`Relay::gone`], [`Relay::connected`] | |
+//! | | [`Relay::gone`], [`Relay::connected`], [`Relay::heard`] | [`Output::Heard`] |
 //! | [`Spreader`]: the leader | [`Spreader::spread`], [`Spreader::tick`] | [`Output::Send`], [`Spreader::may_spread`] |
 //! | | [`Spreader::receive`], [`Spreader::committed`] | [`Output::Acknowledged`], [`Output::Asked`] |
-//! | | [`Spreader::set_servers`], [`Spreader::gone`], [`Spreader::connected`] | [`Spreader::shape`], [`Output::Newer`] |
+//! | | [`Spreader::set_servers`], [`Spreader::gone`], [`Spreader::connected`], [`Spreader::set_round`] | [`Spreader::shape`], [`Output::Newer`] |
 //!
 //! Why it is sound: an append of Raft says what the log of a term has behind a position, whoever it is for. So what a relay
 //! delivers the leader could have sent itself, and the network held it for a while. What is asked of a neighbour is sound

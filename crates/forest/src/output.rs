@@ -35,6 +35,13 @@ pub enum Output {
         /// The last position that is.
         position: u64,
     },
+    /// From a relay: the leader of this term asks who is still in it. Whoever is says so with [`crate::Relay::heard`].
+    Heard {
+        /// The leader's term.
+        term: u64,
+        /// Which time it asks.
+        round: u64,
+    },
     /// Somebody asks for entries that this server has: send a [`crate::Pulled`] with an append of them, made from the
     /// log, or of the first of them. Where they are not kept any more nothing is sent; who asks tries others.
     Asked {

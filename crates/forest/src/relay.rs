@@ -66,6 +66,8 @@ struct Upward {
     /// them in a circle.
     straight: Merge,
     own: Option<Acknowledgement>,
+    /// The newest round that was heard of.
+    round: u64,
     /// When `own` was said last.
     said_us: u64,
     /// When the leader was sent some last.
@@ -159,7 +161,19 @@ impl Relay {
     /// server's colour, and is said again every now and then. It has to be true: it is counted.
     pub fn stored(&mut self, term: u64, disk: u64, position: u64) {
         if term == self.reign.term {
-            self.upward.own = Some(Acknowledgement { server: self.me, disk, position });
+            let round = self.upward.own.map_or(0, |own| own.round);
+            self.upward.own = Some(Acknowledgement { server: self.me, disk, position, round });
+            self.say();
+        }
+    }
+
+    /// The process with this tag is in `term` now that [`Output::Heard`] has come: it has not voted in a later one, nor heard
+    /// of one. It has to be true: the leader takes itself for one by it.
+    pub fn heard(&mut self, term: u64, disk: u64, round: u64) {
+        if term == self.reign.term {
+            let own = Acknowledgement { server: self.me, disk, position: 0, round: 0 };
+            let own = self.upward.own.get_or_insert(own);
+            own.round = own.round.max(round);
             self.say();
         }
     }
@@ -247,7 +261,11 @@ impl Relay {
             return;
         }
         self.pass_on(from, &spread, bytes);
-        let Spread { number, place, content, .. } = spread;
+        let Spread { number, place, content, round, .. } = spread;
+        if round > self.upward.round {
+            self.upward.round = round;
+            self.outputs.push_back(Output::Heard { term: self.reign.term, round });
+        }
         // All that hear this at the same moment say it together, so that it becomes few frames further up.
         if matches!(content, Content::Idle { .. })
             && self.shape().is_some_and(|shape| shape.colour(self.me) == Some(spread.tree))

@@ -41,6 +41,8 @@ pub struct Spreader {
 struct Batches {
     /// The number of the newest one.
     number: u64,
+    /// Which round it is.
+    round: u64,
     /// Down which tree the next one goes.
     turn: u8,
     /// Where the log ends.
@@ -123,6 +125,12 @@ impl Spreader {
         while self.batches.flying.front().is_some_and(|last| *last <= position) {
             self.batches.flying.pop_front();
         }
+    }
+
+    /// From now on frames are of this round: whoever hears of it says so, and [`Output::Acknowledged`] has it. It has to be
+    /// taken to them by something, if only an append without positions.
+    pub fn set_round(&mut self, round: u64) {
+        self.batches.round = self.batches.round.max(round);
     }
 
     /// Whether another append with positions may go. While it may not the next one grows, which costs less than many on
@@ -268,9 +276,10 @@ impl Spreader {
         if self.gone.contains(root) {
             return;
         }
-        let (epoch, leader, number) = (self.epoch, self.me, self.batches.number);
+        let (epoch, leader) = (self.epoch, self.me);
+        let Batches { number, round, .. } = self.batches;
         let (settings, aside) = (self.settings, self.aside);
-        let spread = Spread { epoch, leader, settings, aside, tree, number, place, content };
+        let spread = Spread { epoch, leader, settings, aside, tree, number, round, place, content };
         let frame = Frame::Spread(spread);
         self.outputs.push_back(Output::Send { to: root, frame: frame.encode() });
     }

@@ -28,10 +28,12 @@ const HEARD: u8 = 8;
 pub(crate) struct Feeding {
     term: u64,
     /// Who is fed, in order. What is said of them stands at the same places in the four lists below, which are apart
-    /// because the first two are gone through for each entry.
+    /// because few of them are gone through for each entry.
     members: Vec<u64>,
     /// Up to where they have the leader's log on their disks.
     matched: Vec<u64>,
+    /// The newest rounds that they have heard of, see [`crate::rounds`].
+    rounds: Vec<u64>,
     marks: Vec<u8>,
     looks: Vec<Look>,
     /// All other members, the leader among them, and their marks.
@@ -66,6 +68,7 @@ impl Feeding {
         let at = self.members.partition_point(|other| *other < member);
         self.members.insert(at, member);
         self.matched.insert(at, matched);
+        self.rounds.insert(at, 0);
         self.marks.insert(at, marks | HEARD);
         self.looks.insert(at, Look { wanted, silent: 0 });
     }
@@ -79,6 +82,7 @@ impl Feeding {
         }
         self.members.remove(at);
         self.matched.remove(at);
+        self.rounds.remove(at);
         self.looks.remove(at);
         let marks = self.marks.remove(at);
         self.others.push((member, marks & (VOTES | VOTED)));
@@ -127,6 +131,55 @@ impl Feeding {
         let is_news = position > *matched;
         *matched = position.max(*matched);
         Some(is_news)
+    }
+
+    /// A member that is fed was in this term when it heard of a round.
+    pub(crate) fn confirmed(&mut self, member: u64, round: u64, next: &mut usize) {
+        if self.heard_of(member, 0, next).is_some()
+            && let Some(known) = self.rounds.get_mut(*next - 1)
+        {
+            *known = round.max(*known);
+        }
+    }
+
+    /// Whether those who are fed and this member are more than half of the voters.
+    pub(crate) fn is_quorum(&self, leader: u64) -> bool {
+        [VOTES, VOTED].into_iter().all(|half| {
+            let is_in = |marks: u8| marks & half != 0;
+            let fed = self.marks.iter().filter(|marks| is_in(**marks)).count();
+            let others = self.others.iter().filter(|(_, marks)| is_in(*marks));
+            let (own, rest) =
+                others.fold(
+                    (0, 0),
+                    |(own, rest), (id, _)| {
+                        if *id == leader { (own + 1, rest) } else { (own, rest + 1) }
+                    },
+                );
+            fed + own + rest == 0 || fed + own > rest
+        })
+    }
+
+    /// The newest round of which more than half of the voters have heard, `leader` among them, who is in the newest one; 0
+    /// where that is none from the oldest one on that matters.
+    pub(crate) fn agreed_round(&mut self, leader: u64, newest: u64, oldest: u64) -> u64 {
+        let all = [VOTES, VOTED].map(|half| self.agreed_round_in(half, leader, (newest, oldest)));
+        all.into_iter().flatten().min().unwrap_or(0)
+    }
+
+    fn agreed_round_in(&mut self, half: u8, leader: u64, (newest, oldest): (u64, u64)) -> Option<u64> {
+        let rounds = &mut self.positions;
+        rounds.clear();
+        let fed = self.rounds.iter().zip(&self.marks);
+        rounds.extend(fed.filter(|(_, marks)| **marks & half != 0).map(|(round, _)| *round));
+        // Who is not fed is asked by the engine, if at all.
+        let others = self.others.iter().filter(|(_, marks)| marks & half != 0);
+        rounds.extend(others.map(|(id, _)| if *id == leader { newest } else { 0 }));
+        if rounds.is_empty() {
+            return None;
+        }
+        let at = (rounds.len() - 1) / 2;
+        let enough = rounds.iter().filter(|round| **round >= oldest).count() >= rounds.len() - at;
+        Some(if enough { *rounds.select_nth_unstable(at).1 } else { 0 })
     }
 
     /// Time for a look: who does not have what it had to have, or was silent for so many looks. The others are to have

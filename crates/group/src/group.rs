@@ -64,6 +64,9 @@ impl Config {
     }
 }
 
+/// Nobody waits for more others than so many before it wants to lead.
+const RANK_MAX: usize = 1000;
+
 /// What a member is to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -195,10 +198,9 @@ pub struct Status {
 pub struct Group {
     pub(crate) raft: RawNode<Held>,
     history: Option<History>,
-    seed: u64,
+    timeouts: Timeouts,
     /// See [`Config::skipped_terms`]; 0 when that is done.
     skipped_terms: u64,
-    election_ticks: usize,
     pub(crate) outputs: VecDeque<Output>,
     /// What may come out after which store.
     after_store: VecDeque<AfterStore>,
@@ -218,6 +220,14 @@ pub struct Group {
     /// anything meanwhile, would look for entries that the snapshot has replaced.
     taking_over: Option<TakingOver>,
     pub(crate) spread: Spread,
+}
+
+/// How long this member waits for a leader.
+struct Timeouts {
+    seed: u64,
+    election_ticks: usize,
+    /// See [`Group::set_rank`].
+    rank: Option<usize>,
 }
 
 struct TakingOver {
@@ -277,6 +287,8 @@ impl Group {
         let engine = raft::Config {
             id: config.id,
             election_tick: config.election_ticks,
+            // Those with a rank wait for longer than the engine would.
+            max_election_tick: 2 * config.election_ticks + RANK_MAX + 1,
             heartbeat_tick: config.heartbeat_ticks,
             applied: base.position,
             max_size_per_msg: config.message_bytes,
@@ -293,9 +305,8 @@ impl Group {
         let mut group = Self {
             raft,
             history,
-            seed: config.seed,
+            timeouts: Timeouts { seed: config.seed, election_ticks: config.election_ticks, rank: None },
             skipped_terms: config.skipped_terms,
-            election_ticks: config.election_ticks,
             outputs: VecDeque::new(),
             after_store: VecDeque::new(),
             vote_store: 0,
@@ -321,6 +332,7 @@ impl Group {
             return self.campaign();
         }
         self.tell_engine();
+        self.spread.rounds.tick();
         self.raft.tick();
         self.tick_spread();
         self.choose_timeout();
@@ -338,6 +350,9 @@ impl Group {
         }
         if message.raft.get_msg_type() == MessageType::MsgReadIndex && !self.leads() {
             // The engine would pass it on in the name of who asked, and nobody takes that from us.
+            return Ok(());
+        }
+        if message.raft.get_msg_type() == MessageType::MsgReadIndex && self.asks_fed(&message.raft) {
             return Ok(());
         }
         self.hear(&message.raft);
@@ -450,8 +465,16 @@ impl Group {
     /// Asks from which position on reads see everything acknowledged so far. The answer is
     /// [`Output::Read`]; it may never come (no leader, a new leader, a lost message): ask again.
     pub fn read(&mut self, id: u64) {
-        if !self.must_wait() {
-            self.raft.read_index(id.to_le_bytes().to_vec());
+        if self.must_wait() {
+            return;
+        }
+        let context = id.to_le_bytes().to_vec();
+        let entry = raft::eraftpb::Entry { data: context.clone().into(), ..Default::default() };
+        let mut question = raft::eraftpb::Message::default();
+        question.set_msg_type(MessageType::MsgReadIndex);
+        question.set_entries(alloc::vec![entry].into());
+        if !self.asks_fed(&question) {
+            self.raft.read_index(context);
         }
     }
 
@@ -669,11 +692,15 @@ impl Group {
     #[must_use]
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.outputs.is_empty() && (self.taking_over.is_some() || !self.raft.has_ready())
+        let is_asked = self.spread.rounds.is_new();
+        self.outputs.is_empty() && !is_asked && (self.taking_over.is_some() || !self.raft.has_ready())
     }
 
     /// The next thing to do.
     pub fn poll(&mut self) -> Option<Output> {
+        if self.outputs.is_empty() {
+            self.begin_round();
+        }
         while self.outputs.is_empty() && self.taking_over.is_none() && self.raft.has_ready() {
             self.take_ready();
         }
@@ -818,16 +845,30 @@ impl Group {
         }
     }
 
+    /// Where this member stands among those that could lead next, from 0, if that is known: it waits so many ticks longer for
+    /// a word of the leader than the first one. Among many members, timeouts by chance would be the same for some: they
+    /// would want to lead at once, and split the votes. The first one waits a tick longer than members hold fast to a
+    /// leader, so that all who have heard the same are for it. Everybody's turn comes. Without a rank the timeout is
+    /// drawn from the seed.
+    pub fn set_rank(&mut self, rank: Option<usize>) {
+        if self.timeouts.rank != rank {
+            self.timeouts.rank = rank;
+            self.choose_timeout();
+        }
+    }
+
     /// The engine draws a timeout at random whenever its term or role changes; this one is a
-    /// function of the seed and the term. Set after every call: a comparison with what was there
+    /// function of the seed and the term, or of the rank. Set after every call: a comparison with what was there
     /// before would miss a draw that happened to give the same.
     pub(crate) fn choose_timeout(&mut self) {
-        let mut state = self.seed ^ self.raft.raft.term.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let Timeouts { seed, election_ticks, rank } = self.timeouts;
+        let mut state = seed ^ self.raft.raft.term.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         state ^= state >> 31;
-        let more = (state % self.election_ticks as u64) as usize;
-        self.raft.raft.set_randomized_election_timeout(self.election_ticks + more);
+        let drawn = (state % election_ticks as u64) as usize;
+        let more = rank.map_or(drawn, |rank| rank.min(RANK_MAX) + 1);
+        self.raft.raft.set_randomized_election_timeout(election_ticks + more);
     }
 
     pub(crate) fn held(&self) -> &Held {

@@ -19,6 +19,7 @@ use crate::feeding::Feeding;
 use crate::group::{Group, Output};
 use crate::held::Entry;
 use crate::message::Message;
+use crate::rounds::Rounds;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -36,8 +37,10 @@ pub(crate) struct Spread {
     pub(crate) feeding: Feeding,
     /// Up to here it was spread that they are committed.
     committed: u64,
+    /// Questions of reads.
+    pub(crate) rounds: Rounds,
     /// That the leader is there has to be said.
-    is_idle: bool,
+    pub(crate) is_idle: bool,
     /// Ticks from one look at them to the next, and until the next one.
     look_ticks: usize,
     look_in: usize,
@@ -45,7 +48,7 @@ pub(crate) struct Spread {
 
 /// A member of which nothing was heard at so many looks is not fed any more: whoever takes appends to it may not know it. It is
 /// less than what makes it want to lead.
-const SILENT_LOOKS: usize = 3;
+const SILENT_LOOKS: usize = 5;
 
 impl Spread {
     /// Whoever leads looks as often as it says that it is there.
@@ -268,8 +271,10 @@ impl Group {
         let fed: Vec<u64> = self.spread.feeding.iter().map(|(member, _)| member).collect();
         fed.into_iter().for_each(|member| self.send_directly(member));
         let reached = core::mem::take(&mut self.spread.reached);
+        let mut rounds = core::mem::take(&mut self.spread.rounds);
+        rounds.forget();
         let in_step = self.spread.in_step;
-        self.spread = Spread { reached, in_step, ..Spread::new(self.spread.look_ticks) };
+        self.spread = Spread { reached, in_step, rounds, ..Spread::new(self.spread.look_ticks) };
     }
 
     /// A member says something itself. Who refuses something lacks what was before it: that is found out directly.
@@ -285,7 +290,7 @@ impl Group {
     }
 
     /// Takes out what the engine would say to each of those who are fed: that the leader is there. A question rides on some
-    /// of it, and waits for an answer of each.
+    /// of it; it stays where no round asks it, or none has been answered for long.
     pub(crate) fn drop_heartbeats(&mut self, messages: &mut Vec<eraftpb::Message>) {
         if self.spread.feeding.is_empty() {
             return;
@@ -294,7 +299,7 @@ impl Group {
         let spread = &self.spread;
         messages.retain(|message| {
             message.get_msg_type() != MessageType::MsgHeartbeat
-                || !message.context.is_empty()
+                || !(message.context.is_empty() || spread.rounds.is_asked(&message.context))
                 || !spread.feeding.is_fed(message.to)
         });
         self.spread.is_idle |= messages.len() < before;

@@ -14,7 +14,7 @@ use crate::peers::{member_of, server_of};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_forest::{Frame, Ids, Limits, Output, Place, Pulled, Relay, Settings, Spreader};
+use stoa_forest::{Frame, Ids, Limits, Output, Place, Pulled, Relay, Settings, Shape, Spreader};
 use stoa_group::{Group, Members, Message, Pieces};
 
 /// When there is a forest, and what it is like. All servers should agree, though only what the leader has counts.
@@ -53,8 +53,16 @@ pub(crate) enum Forested {
     Send(u8, Bytes),
     /// An append goes to the group.
     Step(Message),
-    /// Members of the group have this, in this term.
-    Acknowledged(u64, Vec<(u64, u64)>),
+    /// Members of the group have this, and have heard of these rounds, in this term.
+    Acknowledged(u64, Vec<Said>),
+}
+
+/// What a member has, and of which round it has heard; see [`Group::acknowledge`] and [`Group::confirm`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) member: u64,
+    pub(crate) position: u64,
+    pub(crate) round: u64,
 }
 
 /// See the module.
@@ -66,6 +74,8 @@ pub(crate) struct Forest {
     tag: u64,
     tags: BTreeMap<u8, u64>,
     servers: Ids,
+    /// The roots of the last shape that was known, the first tree's first: they follow up a leader first.
+    coordinators: Vec<u8>,
     relay: Relay,
     /// While this server leads, with a forest.
     spreader: Option<Spreader>,
@@ -83,6 +93,7 @@ impl Forest {
             tag,
             tags: BTreeMap::new(),
             servers: Ids::default(),
+            coordinators: Vec::new(),
             relay: Relay::new(me, limits),
             spreader: None,
             is_fresh: false,
@@ -134,8 +145,33 @@ impl Forest {
         self.is_fresh = self.may_be();
     }
 
+    /// Where this server stands among those that could follow up a leader, from 0: the roots of the trees come first, in
+    /// the order of their trees, then all others by their ids. Whoever seems to be away is left out. `None` where there
+    /// are too few servers for a forest.
+    pub(crate) fn rank(&self, able: &Ids) -> Option<usize> {
+        self.config.as_ref().filter(|config| self.servers.len() >= config.servers_min)?;
+        let roots = self.shape().map(roots);
+        let roots = roots.unwrap_or_else(|| self.coordinators.clone());
+        let first = roots.iter().copied().filter(|root| able.contains(*root));
+        let others = able.iter().filter(|id| !roots.contains(id));
+        Some(first.chain(others).take_while(|id| *id != self.me).count())
+    }
+
+    /// The shape of now, whoever leads.
+    fn shape(&self) -> Option<&Shape> {
+        self.spreader.as_ref().map(Spreader::shape).or_else(|| self.relay.shape())
+    }
+
+    /// Another term begins, which has no shape yet.
+    fn note_coordinators(&mut self) {
+        if let Some(roots) = self.shape().map(roots).filter(|roots| !roots.is_empty()) {
+            self.coordinators = roots;
+        }
+    }
+
     /// Another server leads, or nobody does.
     pub(crate) fn follows(&mut self, now_us: u64, term: u64, leader: Option<u8>) {
+        self.note_coordinators();
         self.spreader = None;
         self.relay.enter(now_us, term, leader);
         self.is_fresh = self.may_be();
@@ -143,6 +179,7 @@ impl Forest {
 
     /// This server leads a term, and its log ends here.
     pub(crate) fn leads(&mut self, now_us: u64, term: u64, end: u64) {
+        self.note_coordinators();
         self.relay.enter(now_us, term, Some(self.me));
         // Ids of which frames know nothing have the others sent to directly, and so are they themselves.
         let may_lead = Ids::is_id(self.me);
@@ -179,11 +216,12 @@ impl Forest {
         self.is_fresh = self.may_be();
     }
 
-    /// The group has an append for all.
-    pub(crate) fn spread(&mut self, now_us: u64, message: &Message) {
+    /// The group has an append for all, and it is this round.
+    pub(crate) fn spread(&mut self, now_us: u64, message: &Message, round: u64) {
         let (Some(spreader), Some((previous, last))) = (&mut self.spreader, message.place()) else { return };
         let mut body = Pieces::default();
         message.encode(&mut body);
+        spreader.set_round(round);
         spreader.spread(now_us, Place { previous, last }, body.join());
         self.is_fresh = true;
     }
@@ -255,7 +293,7 @@ impl Forest {
         }
     }
 
-    fn carry_out(&self, output: Output, group: &Group) -> Option<Forested> {
+    fn carry_out(&mut self, output: Output, group: &Group) -> Option<Forested> {
         match output {
             Output::Send { to, frame } => Some(Forested::Send(to, frame)),
             Output::Deliver { term, body, .. } => {
@@ -278,18 +316,32 @@ impl Forest {
                 let frame = Frame::Pulled(Pulled { term, place, body: body.join() }).encode();
                 (last > previous).then_some(Forested::Send(by, frame))
             }
+            Output::Heard { term, round } => {
+                // The group may have heard of a later term by now, and voted in it.
+                if group.in_step().0 == term {
+                    self.relay.heard(term, self.tag, round);
+                }
+                None
+            }
             Output::Acknowledged(items) => {
                 let ((term, _), tags) = (group.in_step(), &self.tags);
                 let counts = items.into_iter().filter(|item| tags.get(&item.server) == Some(&item.disk));
-                Some(Forested::Acknowledged(
-                    term,
-                    counts.map(|it| (member_of(it.server), it.position)).collect(),
-                ))
+                let said = counts.map(|item| Said {
+                    member: member_of(item.server),
+                    position: item.position,
+                    round: item.round,
+                });
+                Some(Forested::Acknowledged(term, said.collect()))
             }
             // The group hears of later terms by itself.
             Output::Newer { .. } => None,
         }
     }
+}
+
+/// Who is at the top of each tree.
+fn roots(shape: &Shape) -> Vec<u8> {
+    (0..shape.trees()).filter_map(|tree| shape.root(tree)).collect()
 }
 
 #[cfg(test)]
@@ -305,6 +357,7 @@ mod tests {
             server: *server,
             disk: *disk,
             position: *position,
+            round: 0,
         };
         let items = items.iter().map(item).collect();
         let frame = Frame::Acknowledge(Acknowledge { term: TERM, items }).encode();
@@ -312,11 +365,45 @@ mod tests {
         let counted = |forested| match forested {
             Forested::Acknowledged(term, items) => {
                 assert_eq!(term, TERM);
-                items
+                items.iter().map(|said| (said.member, said.position)).collect()
             }
             Forested::Send(..) | Forested::Step(_) => Vec::new(),
         };
         forest.take(group).into_iter().flat_map(counted).collect()
+    }
+
+    /// A server that has heard of the shape of a leader, and then of a later term.
+    fn led_by(leader: u8, members: &Members) -> Forest {
+        let mut forest = Forest::new(9, ForestConfig::new(10, 3, 3), 100, members);
+        forest.follows(0, TERM, Some(leader));
+        let settings = Settings::new(3, 3).expect("as many children as trees");
+        let mut spreader = Spreader::new(leader, TERM, &forest.servers, 0, settings, Limits::default());
+        spreader.tick(1_000_000);
+        while let Some(Output::Send { frame, .. }) = spreader.poll() {
+            assert!(forest.receive(1, 1, frame), "it is a frame");
+        }
+        forest.follows(2, TERM + 1, None);
+        forest
+    }
+
+    #[test]
+    fn roots_follow_up_first_then_the_others_by_their_ids_and_nobody_twice() {
+        let all: Vec<u64> = (1..=15).collect();
+        let members = Members::of_voters(&all);
+        let forest = led_by(4, &members);
+        let roots = forest.coordinators.clone();
+        assert_eq!(roots.len(), 3);
+        let able = |without: &[u8]| (1..=15).filter(|id| !without.contains(id)).collect::<Ids>();
+        let rank = |me: u8, able: &Ids| Forest { me, ..led_by(4, &members) }.rank(able).unwrap();
+        let mut ranks: Vec<usize> = (1..=15).filter(|id| *id != 4).map(|id| rank(id, &able(&[4]))).collect();
+        let first: Vec<usize> = roots.iter().map(|root| rank(*root, &able(&[4]))).collect();
+        assert_eq!(first, [0, 1, 2]);
+        ranks.sort_unstable();
+        assert_eq!(ranks, (0..14).collect::<Vec<_>>());
+        // One that is away is waited for by nobody.
+        assert_eq!(rank(roots[1], &able(&[4, roots[0]])), 0);
+        let few = Members::of_voters(&all[..9]);
+        assert_eq!(Forest::new(3, ForestConfig::new(10, 3, 3), 100, &few).rank(&able(&[])), None);
     }
 
     /// An acknowledgement of a process that has ended may have been on its way for as long as it likes.

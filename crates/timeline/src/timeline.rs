@@ -326,11 +326,17 @@ impl<C: Copy + Ord> Timeline<C> {
         match output {
             GroupOutput::Send(message) => {
                 let to = server_of(message.to())?;
+                if message.grants() {
+                    self.is_for_another();
+                }
                 if !self.goes_up(to, &message) {
                     self.say(to, Message::Group(message));
                 }
             }
-            GroupOutput::Spread(message) => self.forest.spread(self.now_us, &message),
+            GroupOutput::Spread(message) => {
+                let round = self.log.as_mut()?.group().round();
+                self.forest.spread(self.now_us, &message, round);
+            }
             GroupOutput::SendSnapshot(message) => {
                 let position = message.snapshot().map_or(0, |mark| mark.position);
                 let to = server_of(message.to())?;

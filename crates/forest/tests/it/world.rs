@@ -308,7 +308,7 @@ impl World {
                     if server.spreader.is_some() && id != self.leader {
                         // It was replaced and does not know.
                     } else if server.spreader.is_some() {
-                        self.count(&[Acknowledgement { server: id, disk, position }]);
+                        self.count(&[Acknowledgement { server: id, disk, position, round: 0 }]);
                     } else {
                         server.relay.stored(term, disk, position);
                     }
@@ -397,6 +397,10 @@ impl World {
         match output {
             Output::Send { to, frame } => self.send(id, to, frame),
             Output::Deliver { term, place, body } => self.deliver(id, term, place, &body),
+            Output::Heard { term, round } => {
+                let server = self.servers.get_mut(&id).unwrap();
+                server.relay.heard(term, server.disk, round);
+            }
             Output::Asked { by, term, after, upto } => {
                 let server = &self.servers[&id];
                 assert!(

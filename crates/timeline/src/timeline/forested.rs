@@ -76,7 +76,11 @@ impl<C: Copy + Ord> Timeline<C> {
                     Forested::Send(to, frame) => frames.push((to, frame)),
                     // What is refused shows in how far the log goes.
                     Forested::Step(message) => _ = log.group().step(message),
-                    Forested::Acknowledged(term, items) => log.group().acknowledge(term, items),
+                    Forested::Acknowledged(term, items) => {
+                        let group = log.group();
+                        group.acknowledge(term, items.iter().map(|said| (said.member, said.position)));
+                        group.confirm(term, items.iter().map(|said| (said.member, said.round)));
+                    }
                 }
             }
             self.forest.stepped(log.group());
