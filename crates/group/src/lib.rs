@@ -11,7 +11,7 @@
 //! | [`Group::stored`] | [`Output::Store`] |
 //! | [`Group::propose`], [`Group::propose_changes`] | [`Output::Committed`], [`Output::Members`] |
 //! | [`Group::read`] | [`Output::Read`] |
-//! | [`Group::spread_to`], [`Group::acknowledge`] | [`Output::Spread`] |
+//! | [`Group::spread_to`], [`Group::acknowledge`], [`Group::confirm`] | [`Output::Spread`], [`Group::round`] |
 //! | [`Group::campaign`], [`Group::transfer`] | [`Group::status`] |
 //! | [`Group::offer_snapshot`], [`Group::snapshot_sent`], [`Group::compact`] | [`Output::SendSnapshot`], [`Output::SnapshotWanted`] |
 //!
@@ -30,6 +30,7 @@ extern crate alloc;
 
 mod check;
 mod codec;
+mod feeding;
 mod group;
 mod held;
 mod history;
@@ -37,6 +38,7 @@ mod members;
 mod message;
 mod pieces;
 mod record;
+mod rounds;
 mod spread;
 
 pub use codec::DecodeError;

@@ -328,7 +328,10 @@ impl Ensemble {
         match output {
             PeerOutput::Send { to, message } => {
                 // What is not connected, or does not keep up, is asked again by whoever misses it.
-                self.peers.send(u64::from(to), message.encode());
+                let fits = |most: usize| self.peers.queued_bytes(u64::from(to)) <= most;
+                if message.backlog_bytes_max().is_none_or(fits) {
+                    self.peers.send(u64::from(to), message.encode());
+                }
             }
             PeerOutput::Snapshot { to, position, message } => {
                 let newest = self.newest.borrow().clone();

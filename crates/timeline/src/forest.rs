@@ -15,7 +15,7 @@ use crate::peers::{member_of, server_of};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_forest::{Frame, Ids, Limits, Output, Place, Pulled, Relay, Settings, Spreader};
+use stoa_forest::{Frame, Ids, Limits, Output, Place, Pulled, Relay, Settings, Shape, Spreader};
 use stoa_group::{Group, Members, Message, Pieces};
 
 /// When there is a forest, and what it is like. All servers should agree, though only what the leader has counts.
@@ -54,8 +54,16 @@ pub(crate) enum Forested {
     Send(u8, Bytes),
     /// An append goes to the group.
     Step(Message),
-    /// Members of the group have this, in this term.
-    Acknowledged(u64, Vec<(u64, u64)>),
+    /// Members of the group have this, and have heard of these rounds, in this term.
+    Acknowledged(u64, Vec<Said>),
+}
+
+/// What a member has, and of which round it has heard; see [`Group::acknowledge`] and [`Group::confirm`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) member: u64,
+    pub(crate) position: u64,
+    pub(crate) round: u64,
 }
 
 /// See the module.
@@ -70,6 +78,8 @@ pub(crate) struct Forest {
     /// Those to whom nothing of the forest may be said: they have a release that does not understand it, or it is off
     /// there.
     deaf: BTreeSet<u8>,
+    /// The roots of the last shape that was known, the first tree's first: they follow up a leader first.
+    coordinators: Vec<u8>,
     relay: Relay,
     /// While this server leads, with a forest.
     spreader: Option<Spreader>,
@@ -89,6 +99,7 @@ impl Forest {
             tags: BTreeMap::new(),
             servers: Ids::default(),
             deaf: BTreeSet::new(),
+            coordinators: Vec::new(),
             relay: Relay::new(me, limits),
             spreader: None,
             is_fresh: false,
@@ -132,6 +143,11 @@ impl Forest {
         !self.is_fresh
     }
 
+    /// Whether as much is on its way as should be.
+    pub(crate) fn is_congested(&self) -> bool {
+        self.spreader.as_ref().is_some_and(|spreader| !spreader.may_spread())
+    }
+
     /// Members whose tags are not known.
     pub(crate) fn unknown(&self) -> Vec<u8> {
         if !self.may_be() {
@@ -161,8 +177,33 @@ impl Forest {
         self.is_fresh |= self.may_be();
     }
 
+    /// Where this server stands among those that could follow up a leader, from 0: the roots of the trees come first, in
+    /// the order of their trees, then all others by their ids. Whoever seems to be away is left out. `None` where there
+    /// are too few servers for a forest.
+    pub(crate) fn rank(&self, able: &Ids) -> Option<usize> {
+        self.config.as_ref().filter(|config| self.servers.len() >= config.servers_min)?;
+        let roots = self.shape().map(roots);
+        let roots = roots.unwrap_or_else(|| self.coordinators.clone());
+        let first = roots.iter().copied().filter(|root| able.contains(*root));
+        let others = able.iter().filter(|id| !roots.contains(id));
+        Some(first.chain(others).take_while(|id| *id != self.me).count())
+    }
+
+    /// The shape of now, whoever leads.
+    fn shape(&self) -> Option<&Shape> {
+        self.spreader.as_ref().map(Spreader::shape).or_else(|| self.relay.shape())
+    }
+
+    /// Another term begins, which has no shape yet.
+    fn note_coordinators(&mut self) {
+        if let Some(roots) = self.shape().map(roots).filter(|roots| !roots.is_empty()) {
+            self.coordinators = roots;
+        }
+    }
+
     /// Another server leads, or nobody does.
     pub(crate) fn follows(&mut self, now_us: u64, term: u64, leader: Option<u8>) {
+        self.note_coordinators();
         self.spreader = None;
         self.relay.enter(now_us, term, leader);
         self.is_fresh |= self.may_be();
@@ -175,6 +216,7 @@ impl Forest {
         if !is_new {
             return;
         }
+        self.note_coordinators();
         self.relay.enter(now_us, term, Some(self.me));
         // Ids of which frames know nothing have the others sent to directly, and so are they themselves.
         let config = self.config.as_ref().filter(|_| Ids::is_id(self.me) && self.is_large());
@@ -230,13 +272,14 @@ impl Forest {
         self.is_fresh |= self.may_be();
     }
 
-    /// The group has an append for all.
-    pub(crate) fn spread(&mut self, now_us: u64, message: &Message) {
+    /// The group has an append for all, and it is this round.
+    pub(crate) fn spread(&mut self, now_us: u64, message: &Message, round: u64) {
         let (Some(spreader), Some((previous, last))) = (&mut self.spreader, message.place()) else { return };
         let mut body = Pieces::default();
         message.encode(&mut body);
         let body = body.join();
         self.record.spread(now_us, last, body.len());
+        spreader.set_round(round);
         spreader.spread(now_us, Place { previous, last }, body);
         self.is_fresh = true;
     }
@@ -356,7 +399,7 @@ impl Forest {
         }
     }
 
-    fn carry_out(&self, output: Output, group: &Group) -> Option<Forested> {
+    fn carry_out(&mut self, output: Output, group: &Group) -> Option<Forested> {
         match output {
             // It may have led, or asked for something, before it had the release that it has now.
             Output::Send { to, frame } => self.may_tell(to).then_some(Forested::Send(to, frame)),
@@ -380,16 +423,113 @@ impl Forest {
                 let frame = Frame::Pulled(Pulled { term, place, body: body.join() }).encode();
                 (last > previous && self.may_tell(by)).then_some(Forested::Send(by, frame))
             }
+            Output::Heard { term, round } => {
+                // The group may have heard of a later term by now, and voted in it.
+                if group.in_step().0 == term {
+                    self.relay.heard(term, self.tag, round);
+                }
+                None
+            }
             Output::Acknowledged(items) => {
                 let ((term, _), tags) = (group.in_step(), &self.tags);
                 let counts = items.into_iter().filter(|item| tags.get(&item.server) == Some(&item.disk));
-                Some(Forested::Acknowledged(
-                    term,
-                    counts.map(|it| (member_of(it.server), it.position)).collect(),
-                ))
+                let said = counts.map(|item| Said {
+                    member: member_of(item.server),
+                    position: item.position,
+                    round: item.round,
+                });
+                Some(Forested::Acknowledged(term, said.collect()))
             }
             // The group hears of later terms by itself.
             Output::Newer { .. } => None,
         }
+    }
+}
+
+/// Who is at the top of each tree.
+fn roots(shape: &Shape) -> Vec<u8> {
+    (0..shape.trees()).filter_map(|tree| shape.root(tree)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stoa_forest::{Acknowledge, Acknowledgement};
+    use stoa_group::{Config, Mark, Restored};
+
+    const TERM: u64 = 3;
+
+    fn acknowledged(forest: &mut Forest, group: &Group, items: &[(u8, u64, u64)]) -> Vec<(u64, u64)> {
+        let item = |(server, disk, position): &(u8, u64, u64)| Acknowledgement {
+            server: *server,
+            disk: *disk,
+            position: *position,
+            round: 0,
+        };
+        let items = items.iter().map(item).collect();
+        let frame = Frame::Acknowledge(Acknowledge { term: TERM, items }).encode();
+        assert!(forest.receive(1, 3, frame), "it is a frame");
+        let counted = |forested| match forested {
+            Forested::Acknowledged(term, items) => {
+                assert_eq!(term, TERM);
+                items.iter().map(|said| (said.member, said.position)).collect()
+            }
+            Forested::Send(..) | Forested::Step(_) => Vec::new(),
+        };
+        forest.take(group).into_iter().flat_map(counted).collect()
+    }
+
+    /// A server that has heard of the shape of a leader, and then of a later term.
+    fn led_by(leader: u8, members: &Members) -> Forest {
+        let mut forest = Forest::new(9, ForestConfig::new(10, 3, 3), 100, members);
+        forest.follows(0, TERM, Some(leader));
+        let settings = Settings::new(3, 3).expect("as many children as trees");
+        let mut spreader = Spreader::new(leader, TERM, &forest.servers, 0, settings, Limits::default());
+        spreader.tick(1_000_000);
+        while let Some(Output::Send { frame, .. }) = spreader.poll() {
+            assert!(forest.receive(1, 1, frame), "it is a frame");
+        }
+        forest.follows(2, TERM + 1, None);
+        forest
+    }
+
+    #[test]
+    fn roots_follow_up_first_then_the_others_by_their_ids_and_nobody_twice() {
+        let all: Vec<u64> = (1..=15).collect();
+        let members = Members::of_voters(&all);
+        let forest = led_by(4, &members);
+        let roots = forest.coordinators.clone();
+        assert_eq!(roots.len(), 3);
+        let able = |without: &[u8]| (1..=15).filter(|id| !without.contains(id)).collect::<Ids>();
+        let rank = |me: u8, able: &Ids| Forest { me, ..led_by(4, &members) }.rank(able).unwrap();
+        let mut ranks: Vec<usize> = (1..=15).filter(|id| *id != 4).map(|id| rank(id, &able(&[4]))).collect();
+        let first: Vec<usize> = roots.iter().map(|root| rank(*root, &able(&[4]))).collect();
+        assert_eq!(first, [0, 1, 2]);
+        ranks.sort_unstable();
+        assert_eq!(ranks, (0..14).collect::<Vec<_>>());
+        // One that is away is waited for by nobody.
+        assert_eq!(rank(roots[1], &able(&[4, roots[0]])), 0);
+        let few = Members::of_voters(&all[..9]);
+        assert_eq!(Forest::new(3, ForestConfig::new(10, 3, 3), 100, &few).rank(&able(&[])), None);
+    }
+
+    /// An acknowledgement of a process that has ended may have been on its way for as long as it likes.
+    #[test]
+    fn what_another_process_has_acknowledged_is_not_counted() {
+        let members = Members::of_voters(&[1, 2, 3, 4]);
+        let base = Mark { position: 9, term: TERM, members: members.clone() };
+        let group =
+            Group::new(&Config::new(1, 1), &Restored { base, ..Restored::default() }).expect("it is sound");
+        let mut forest = Forest::new(1, ForestConfig::new(3, 2, 2), 100, &members);
+        [(2, 200), (3, 300)].into_iter().for_each(|(server, tag)| forest.connected(server, tag));
+        forest.leads(0, TERM, 9);
+        // Of server 4 no process is known at all.
+        let items = [(2, 199, 9), (2, 200, 7), (3, 300, 8), (4, 400, 9)];
+        assert_eq!(acknowledged(&mut forest, &group, &items), [(2, 7), (3, 8)]);
+        // Its successor is another one, and until it is there nobody is.
+        forest.gone(1, 2);
+        assert_eq!(acknowledged(&mut forest, &group, &[(2, 200, 9)]), []);
+        forest.connected(2, 201);
+        assert_eq!(acknowledged(&mut forest, &group, &[(2, 200, 9), (2, 201, 3)]), [(2, 3)]);
     }
 }

@@ -297,10 +297,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// The next thing that has come of it. `prepares` says whether what is asked can be prepared now.
     #[inline]
     pub fn poll(&mut self, prepares: bool) -> Option<Output> {
-        let is_idle = self.barriers.are_asked()
-            && self.requests.are_given()
-            && self.progress.is_idle()
-            && self.forest.is_idle();
+        let is_idle = self.barriers.are_asked() && self.requests.are_given() && self.progress.is_idle();
         if is_idle && self.log.as_mut().is_none_or(|log| log.is_idle()) {
             return None;
         }
@@ -315,12 +312,9 @@ impl<C: Copy + Ord> Timeline<C> {
             }
             let output = if let Some(delivery) = self.progress.poll() {
                 Some(self.take_delivery(delivery))
-            } else if let Some(output) = self.log.as_mut()?.poll() {
-                self.carry_out(output)
-            } else if self.run_forest() {
-                None
             } else {
-                return None;
+                let output = self.log.as_mut()?.poll()?;
+                self.carry_out(output)
             };
             if output.is_some() {
                 return output;
@@ -333,11 +327,17 @@ impl<C: Copy + Ord> Timeline<C> {
         match output {
             GroupOutput::Send(message) => {
                 let to = server_of(message.to())?;
+                if message.grants() {
+                    self.is_for_another();
+                }
                 if !self.goes_up(to, &message) {
                     self.say(to, Message::Group(message));
                 }
             }
-            GroupOutput::Spread(message) => self.forest.spread(self.now_us, &message),
+            GroupOutput::Spread(message) => {
+                let round = self.log.as_mut()?.group().round();
+                self.forest.spread(self.now_us, &message, round);
+            }
             GroupOutput::SendSnapshot(message) => {
                 let position = message.snapshot().map_or(0, |mark| mark.position);
                 let to = server_of(message.to())?;

@@ -139,10 +139,16 @@ impl Replica {
         self.timeline.peer_emptied(peer);
     }
 
-    /// What is to be sent to other servers, oldest first.
+    /// What is to be sent to other servers, oldest first. Asking says that all that had come is handed in: what the servers
+    /// of a forest have acknowledged by then goes on together.
     pub fn poll_peer(&mut self) -> Option<PeerOutput> {
-        self.pump();
-        self.timeline.poll_peer()
+        loop {
+            self.pump();
+            let output = self.timeline.poll_peer();
+            if output.is_some() || !self.timeline.run_forest() {
+                return output;
+            }
+        }
     }
 
     /// There is another list of servers.

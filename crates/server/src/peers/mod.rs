@@ -317,6 +317,12 @@ impl Peers {
         sent
     }
 
+    /// Bytes that wait to be sent to a peer.
+    pub(crate) fn queued_bytes(&self, to: u64) -> usize {
+        let member = self.inner.members.borrow().get(&to).cloned();
+        member.and_then(|member| member.sends_on()).map_or(0, |link| link.queued_bytes())
+    }
+
     /// Writes what was queued: one write a peer, as far as their sockets take it. The rest follows by
     /// itself.
     pub(crate) fn flush(&self) {

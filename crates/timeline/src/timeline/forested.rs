@@ -70,6 +70,14 @@ impl<C: Copy + Ord> Timeline<C> {
         }
     }
 
+    /// At the leader of a forest: so much is on its way down the trees that the next entry had better wait, and grow, until
+    /// some of that is committed. Who is behind a slow server gets what it lacks from its neighbours, so it is the
+    /// majority that counts.
+    #[must_use]
+    pub fn is_congested(&self) -> bool {
+        self.forest.is_congested()
+    }
+
     /// Who leads has changed.
     pub(super) fn forest_is_led(&mut self, term: u64, leader: u64, role: Role) {
         let Some(log) = self.log.as_mut().filter(|_| self.forest.is_on()) else { return };
@@ -99,8 +107,10 @@ impl<C: Copy + Ord> Timeline<C> {
         position.is_some_and(|position| self.forest.acknowledge(to, message.term(), position))
     }
 
-    /// Does what has come of the forest. Returns whether something may have come of that.
-    pub(super) fn run_forest(&mut self) -> bool {
+    /// Does what has come of the forest. It is asked for when all that had come is handed in, and all of that is polled:
+    /// then what many servers have acknowledged goes on in one frame. Returns whether something may have come of it, to be
+    /// polled again.
+    pub fn run_forest(&mut self) -> bool {
         if self.forest.is_idle() {
             return false;
         }
@@ -116,7 +126,11 @@ impl<C: Copy + Ord> Timeline<C> {
                     Forested::Send(to, frame) => frames.push((to, frame)),
                     // What is refused shows in how far the log goes.
                     Forested::Step(message) => _ = log.group().step(message),
-                    Forested::Acknowledged(term, items) => log.group().acknowledge(term, items),
+                    Forested::Acknowledged(term, items) => {
+                        let group = log.group();
+                        group.acknowledge(term, items.iter().map(|said| (said.member, said.position)));
+                        group.confirm(term, items.iter().map(|said| (said.member, said.round)));
+                    }
                 }
             }
             self.forest.stepped(log.group());
