@@ -1,6 +1,8 @@
 //! What the leader knows of whom this server has heard of. How it is told: `replica/liveness.rs`.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use stoa_front::ConnectionId;
 use stoa_partition::Now;
 
 /// Messages that say who was heard of, whose arrival is waited for.
@@ -10,6 +12,48 @@ const IN_FLIGHT: usize = 8;
 /// to find a server that has a leader; microseconds.
 pub(crate) fn look_after_us(timeout_ms: i32) -> u64 {
     u64::try_from(timeout_ms).unwrap_or(0) * 1000 * 2 / 3
+}
+
+/// Whom readers below this server have heard of is told with the next message to the leader, which is then due in this
+/// part of a tick: so a chain of readers makes little of it late.
+const BELOW_PART: u32 = 8;
+
+/// What readers have told of whom they have heard of, that the leader may not know yet.
+#[derive(Default)]
+pub(crate) struct HeardBelow {
+    /// By reader: term and number of its message, and when it came.
+    waiting: BTreeMap<ConnectionId, VecDeque<(u64, u64, u64)>>,
+}
+
+impl HeardBelow {
+    /// Such a message has come.
+    pub(crate) fn came(&mut self, reader: ConnectionId, term: u64, number: u64, now_us: u64) {
+        let waiting = self.waiting.entry(reader).or_default();
+        if waiting.len() >= IN_FLIGHT {
+            waiting.pop_front();
+        }
+        waiting.push_back((term, number, now_us));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// What has come by then is known to the leader: whom to tell, term and number.
+    pub(crate) fn known(&mut self, until_us: u64) -> Vec<(ConnectionId, u64, u64)> {
+        let mut known = Vec::new();
+        self.waiting.retain(|reader, waiting| {
+            while let Some((term, number, _)) = waiting.pop_front_if(|(_, _, at_us)| *at_us <= until_us) {
+                known.push((*reader, term, number));
+            }
+            !waiting.is_empty()
+        });
+        known
+    }
+
+    pub(crate) fn forget(&mut self, reader: ConnectionId) {
+        self.waiting.remove(&reader);
+    }
 }
 
 /// What the leader knows of whom this server has heard of.
@@ -67,6 +111,11 @@ impl Liveness {
         self.number += 1;
         self.in_flight.push_back((self.number, now_us));
         self.number
+    }
+
+    /// Somebody below this server has heard of clients: the leader is to know soon.
+    pub(crate) fn has_news(&mut self, tick_ms: u32, now_us: u64) {
+        self.due_us = self.due_us.min(now_us + u64::from(tick_ms) * 1000 / u64::from(BELOW_PART));
     }
 
     /// The leader has such a message.

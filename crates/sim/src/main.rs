@@ -147,6 +147,9 @@ struct Ensembles {
     /// Appends go down trees.
     #[arg(long)]
     forest: bool,
+    /// So many readers, below members and below each other.
+    #[arg(long, default_value_t = 0)]
+    readers: usize,
 }
 
 #[derive(Args)]
@@ -282,10 +285,14 @@ impl Ensembles {
             if self.forest {
                 settings = settings.with_forest();
             }
+            if self.readers > 0 {
+                settings = settings.with_readers(self.readers);
+            }
             let ensemble::Settings { name, servers, .. } = settings;
             AT_HAND.set(format!(
-                "stoa-sim ensemble --seeds 1 --from {seed} --servers {servers} --kind {name}{} --trace",
+                "stoa-sim ensemble --seeds 1 --from {seed} --servers {servers} --kind {name}{}{} --trace",
                 if self.forest { " --forest" } else { "" },
+                if self.readers > 0 { format!(" --readers {}", self.readers) } else { String::new() },
             ));
             Some((format!("{seed} ({name})"), ensemble::World::new(seed, settings, self.lives.trace).run()))
         })

@@ -412,6 +412,10 @@ impl Replica {
             self.opening_refused(id, refusal);
             return;
         }
+        if self.is_away(id) {
+            // There is no such session any more.
+            return self.close(id, CloseReason::SessionExpired);
+        }
         let Some(writer) = self.writer_of(own) else { return };
         match refusal {
             Refusal::Error(code) => self.answer_writer(&writer, code as i32, &[]),

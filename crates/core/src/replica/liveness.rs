@@ -15,6 +15,7 @@ impl Replica {
         let now_us = self.now.mono_us;
         if self.timeline.lead() == Lead::Active {
             self.sessions.liveness.leads(self.now);
+            self.tell_readers_who_is_known();
             return;
         }
         let is_due = self.sessions.liveness.due_us <= now_us;
@@ -25,7 +26,10 @@ impl Replica {
             self.sessions.live.heard_since(self.sessions.liveness.known_until_us, self.now, held_up);
         let number = self.sessions.liveness.begin_message(self.config.tick_ms, now_us);
         let heard = PeerMessage::Heard { term: self.timeline.term(), number, sessions };
-        self.timeline.send(leader, heard.encode());
+        match self.timeline.is_reader() {
+            true => self.timeline.tell_parent(heard.encode()),
+            false => self.timeline.send(leader, heard.encode()),
+        }
     }
 
     /// Clients of a server that is cut off from the leader must learn it before their sessions end.
