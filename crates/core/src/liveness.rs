@@ -2,6 +2,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use bytes::Bytes;
 use stoa_front::ConnectionId;
 use stoa_partition::Now;
 
@@ -23,9 +24,24 @@ const BELOW_PART: u32 = 8;
 pub(crate) struct HeardBelow {
     /// By reader: term and number of its message, and when it came.
     waiting: BTreeMap<ConnectionId, VecDeque<(u64, u64, u64)>>,
+    /// What they have said of a position that is not applied here, in the order in which it came.
+    held: VecDeque<(ConnectionId, u64, Bytes)>,
 }
 
 impl HeardBelow {
+    /// It is heard when that position is applied. A reader says it again, in other words.
+    pub(crate) fn hold(&mut self, reader: ConnectionId, applied: u64, said: Bytes) {
+        if self.held.iter().filter(|(of, ..)| *of == reader).count() < IN_FLIGHT {
+            self.held.push_back((reader, applied, said));
+        }
+    }
+
+    /// The next that can be heard.
+    pub(crate) fn take_held(&mut self, applied: u64) -> Option<(ConnectionId, Bytes)> {
+        let at = self.held.iter().position(|(_, position, _)| *position <= applied)?;
+        self.held.remove(at).map(|(reader, _, said)| (reader, said))
+    }
+
     /// Such a message has come.
     pub(crate) fn came(&mut self, reader: ConnectionId, term: u64, number: u64, now_us: u64) {
         let waiting = self.waiting.entry(reader).or_default();
@@ -53,6 +69,7 @@ impl HeardBelow {
 
     pub(crate) fn forget(&mut self, reader: ConnectionId) {
         self.waiting.remove(&reader);
+        self.held.retain(|(of, ..)| *of != reader);
     }
 }
 

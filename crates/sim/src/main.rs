@@ -126,6 +126,9 @@ struct Partitions {
     /// Clients ask for more before they are answered.
     #[arg(long)]
     impatient: bool,
+    /// So many readers, below members and below each other.
+    #[arg(long, default_value_t = 0)]
+    readers: usize,
 }
 
 #[derive(Args)]
@@ -323,7 +326,8 @@ impl Partitions {
         };
         let plan = if self.programs { plan.with_programs() } else { plan };
         let plan = if self.impatient { plan.with_impatience() } else { plan };
-        Some(plan.with_partitions(count).numbered(seed))
+        let plan = plan.with_partitions(count).numbered(seed);
+        Some(if self.readers > 0 { plan.with_readers(self.readers) } else { plan })
     }
 
     fn run(&self) -> ExitCode {

@@ -5,7 +5,7 @@
 //!       | 2, position i64                it has everything up to there
 //!       | 3, count i32, (request as a buffer)*
 //!       | 4, question i64                where does the timeline end?
-//!       | 5, message of the service
+//!       | 5, position i64, message of the service
 //! down := 1, server i64, count i32, (tag i64)*    requests go to this member; who is between, the member last
 //!       | 2, term, position i64, leader i64       who leads, or -1; what is committed at the sender
 //!       | 3, append of stoa-group                 what is committed
@@ -44,7 +44,12 @@ pub enum Up {
     /// From where on does a read see all that was acknowledged up to now?
     Question(u64),
     /// About what stands on the timeline.
-    Service(Bytes),
+    Service {
+        /// The sender has applied its partition's timeline up to there: what it speaks of stands before that.
+        applied: u64,
+        /// What it says.
+        message: Bytes,
+    },
 }
 
 /// From a parent to a reader below it.
@@ -120,7 +125,12 @@ impl Up {
                 out
             }
             Self::Question(question) => put_numbers(4, &[*question]),
-            Self::Service(message) => return with_kind(5, message),
+            Self::Service { applied, message } => {
+                let mut out = Pieces::default();
+                out.put(&put_numbers(5, &[*applied]));
+                out.put_shared(message);
+                return out;
+            }
         };
         Bytes::from(out).into()
     }
@@ -129,8 +139,8 @@ impl Up {
     ///
     /// # Errors
     /// When it is none.
-    pub fn decode(mut bytes: Bytes) -> Result<Self, BadMessage> {
-        let all = bytes.clone();
+    pub fn decode(bytes: Bytes) -> Result<Self, BadMessage> {
+        let all = bytes;
         let mut reader = Reader::new(&all);
         let [kind] = *reader.take(1)? else { return Err(BadMessage) };
         let message = match kind {
@@ -148,8 +158,8 @@ impl Up {
             }
             4 => Self::Question(reader.i64()?.cast_unsigned()),
             5 => {
-                let _ = bytes.split_to(1);
-                return Ok(Self::Service(bytes));
+                let applied = number(&mut reader)?;
+                return Ok(Self::Service { applied, message: all.slice(9..) });
             }
             _ => return Err(BadMessage),
         };
@@ -262,10 +272,8 @@ mod tests {
             assert!(Down::decode([&bytes[..], &[0]].concat().into()).is_err());
         }
         let service = Bytes::from_static(b"said");
-        assert_eq!(
-            Up::decode(Up::Service(service.clone()).encode().join()),
-            Ok(Up::Service(service.clone()))
-        );
+        let up = Up::Service { applied: 3, message: service.clone() };
+        assert_eq!(Up::decode(up.encode().join()), Ok(up));
         let down = Down::Service(service);
         assert_eq!(Down::decode(down.encode().join()), Ok(down));
     }

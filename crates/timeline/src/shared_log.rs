@@ -132,6 +132,8 @@ pub enum Delivery {
         /// How many there are.
         count: u64,
     },
+    /// At a reader: its parent says something about the partition's state.
+    Service(Bytes),
     /// At a reader: whoever has this position sees what the question is about.
     Position {
         /// The question.

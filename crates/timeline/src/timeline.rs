@@ -474,6 +474,7 @@ impl<C: Copy + Ord> Timeline<C> {
                 self.is_attached(by);
                 Output::Attached(by.is_some())
             }
+            Delivery::Service(message) => Output::ParentSays(message),
             Delivery::Numbered { number, count } => {
                 self.are_numbered(number, count);
                 return None;

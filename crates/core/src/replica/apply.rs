@@ -234,6 +234,7 @@ impl Replica {
         self.take_ticket_outcomes();
         self.tend_sites();
         self.let_local_return();
+        self.hear_held_below();
         self.release_barriers();
         self.poll_snapshot_due();
         self.resume_congested();

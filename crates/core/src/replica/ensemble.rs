@@ -274,6 +274,7 @@ impl Replica {
             }
             Output::SnapshotWanted => self.request_snapshot(),
             Output::NoRoom => self.has_no_room(),
+            Output::ParentSays(message) => self.parent_says_of_state(&message),
             Output::Attached(is_attached) => self.attachment_changed(is_attached),
             Output::Asked { server, first, asked } => self.take_asked(server, first, &asked),
         }

@@ -42,25 +42,44 @@ impl Replica {
     pub fn reader_says(&mut self, reader: ConnectionId, message: Bytes, now: Now) -> Result<(), BadMessage> {
         self.at(now);
         let message = Up::decode(message)?;
-        if let Some(service) = self.timeline.reader_says(reader, message)? {
-            let PeerMessage::Heard { term, number, sessions } = PeerMessage::decode(&service)? else {
-                return Err(BadMessage);
-            };
-            if !self.has_sessions() {
-                return Err(BadMessage);
-            }
-            for heard in sessions {
-                self.sessions.live.heard_below(heard.session, heard.silent_ms, now);
-            }
-            self.sessions.below.came(reader, term, number, now.mono_us);
-            self.sessions.liveness.has_news(self.config.tick_ms, now.mono_us);
-            if self.timeline.lead() == Lead::Active {
-                self.sessions.liveness.leads(now);
-                self.tell_readers_who_is_known();
+        if let Some((applied, said)) = self.timeline.reader_says(reader, message)? {
+            if applied > self.timeline.applied_at().0 {
+                // It speaks of sessions that may not be known here yet.
+                self.sessions.below.hold(reader, applied, said);
+            } else {
+                self.hear_below(reader, &said)?;
             }
         }
         self.pump();
         Ok(())
+    }
+
+    /// A reader says whom it has heard of.
+    fn hear_below(&mut self, reader: ConnectionId, said: &[u8]) -> Result<(), BadMessage> {
+        let PeerMessage::Heard { term, number, sessions } = PeerMessage::decode(said)? else {
+            return Err(BadMessage);
+        };
+        let now = self.now;
+        for heard in sessions {
+            self.sessions.live.heard_below(heard.session, heard.silent_ms, now);
+        }
+        self.sessions.below.came(reader, term, number, now.mono_us);
+        self.sessions.liveness.has_news(self.config.tick_ms, now.mono_us);
+        if self.timeline.lead() == Lead::Active {
+            self.sessions.liveness.leads(now);
+            self.tell_readers_who_is_known();
+        }
+        Ok(())
+    }
+
+    /// More is applied: what readers have said of it can be heard.
+    pub(crate) fn hear_held_below(&mut self) {
+        let applied = self.timeline.applied_at().0;
+        while let Some((reader, said)) = self.sessions.below.take_held(applied) {
+            if self.hear_below(reader, &said).is_err() {
+                self.warn("a reader has said what cannot be read".into());
+            }
+        }
     }
 
     /// The next thing for a reader. What is for readers is to be sent before anything that is for other servers or other
@@ -141,18 +160,20 @@ impl Replica {
         now: Now,
     ) -> Result<(), BadMessage> {
         self.at(now);
-        let message = Down::decode(message)?;
-        if let Some(service) = self.timeline.parent_says(link, partition, message)? {
-            let PeerMessage::HeardArrived { term, number } = PeerMessage::decode(&service)? else {
-                return Err(BadMessage);
-            };
-            if term == self.timeline.term() {
-                self.sessions.liveness.arrived(number);
-                self.tell_readers_who_is_known();
-            }
-        }
+        let said = self.timeline.parent_says(link, partition, Down::decode(message)?);
         self.pump();
-        Ok(())
+        said
+    }
+
+    /// The parent says something about the state.
+    pub(crate) fn parent_says_of_state(&mut self, message: &[u8]) {
+        let Ok(PeerMessage::HeardArrived { term, number }) = PeerMessage::decode(message) else {
+            return self.timeline.refuse_parent();
+        };
+        if term == self.timeline.term() {
+            self.sessions.liveness.arrived(number);
+            self.tell_readers_who_is_known();
+        }
     }
 
     /// A snapshot of the parent's was not taken over, or is not wanted: it is told what is here.

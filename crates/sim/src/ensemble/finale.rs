@@ -307,9 +307,9 @@ impl World {
 
     // ---- what a judge may look at ----
 
-    /// The servers that belong to the ensemble, all of which run in the end.
+    /// The servers that belong to the ensemble, and readers, all of which run in the end.
     pub(crate) fn members(&self) -> Vec<u8> {
-        self.roster().ids().collect()
+        self.roster().ids().chain(self.readers()).collect()
     }
 
     /// A partition of a member.

@@ -544,8 +544,8 @@ impl Process {
             Input::ReaderSnapshotSent(reader, arrived) => core.reader_snapshot_sent(reader, arrived, now),
             Input::ReaderSays(reader, word) => {
                 if of == 0 {
-                    // What it says of the clients is behind the kind of its word.
-                    self.expiry.told(&word[1..], now);
+                    // What it says of the clients is behind the kind of its word, and a position.
+                    self.expiry.told(word.get(9..).unwrap_or_default(), now);
                 }
                 if self.threads[usize::from(of)].core.reader_says(reader, word, now).is_err() {
                     return wrong(format!("server {id} cannot read a reader"));

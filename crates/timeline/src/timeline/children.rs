@@ -75,11 +75,11 @@ impl<C: Copy + Ord> Timeline<C> {
         (self.readers.children.len(), self.readers.children.values().filter(lags).count())
     }
 
-    /// A reader says something. What is about the state comes back.
+    /// A reader says something. What is about the state comes back, with the position that it had applied then.
     ///
     /// # Errors
     /// When it is nothing that a reader says: it is broken, or of another release.
-    pub fn reader_says(&mut self, reader: C, message: Up) -> Result<Option<Bytes>, BadMessage> {
+    pub fn reader_says(&mut self, reader: C, message: Up) -> Result<Option<(u64, Bytes)>, BadMessage> {
         let Some(child) = self.readers.children.get_mut(&reader) else { return Ok(None) };
         match message {
             Up::Place { position, term } => {
@@ -105,7 +105,7 @@ impl<C: Copy + Ord> Timeline<C> {
                     child.questions.push((barrier.id(), question));
                 }
             }
-            Up::Service(message) => return Ok(Some(message)),
+            Up::Service { applied, message } => return Ok(Some((applied, message))),
         }
         Ok(None)
     }

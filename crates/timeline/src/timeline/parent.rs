@@ -98,7 +98,8 @@ impl<C: Copy + Ord> Timeline<C> {
 
     /// Something about the state for the parent.
     pub fn tell_parent(&mut self, message: Bytes) {
-        self.say_up(Up::Service(message));
+        let applied = self.progress.applied.0;
+        self.say_up(Up::Service { applied, message });
     }
 
     /// The next thing for the parent.
@@ -119,32 +120,28 @@ impl<C: Copy + Ord> Timeline<C> {
         self.say_up(Up::Place { position, term });
     }
 
-    /// At the first partition: a partition of the parent says something, on this connection. What is about the state
-    /// comes back.
+    /// At the first partition: a partition of the parent says something, on this connection.
     ///
     /// # Errors
     /// When it is nothing that a parent says: it is broken, or of another release.
-    pub fn parent_says(
-        &mut self,
-        link: u64,
-        partition: u8,
-        message: Down,
-    ) -> Result<Option<Bytes>, BadMessage> {
+    pub fn parent_says(&mut self, link: u64, partition: u8, message: Down) -> Result<(), BadMessage> {
         let now_us = self.now_us;
         let Some(parent) = self.readers.parent.as_mut().filter(|parent| parent.link == Some(link)) else {
-            return Ok(None);
+            return Ok(());
         };
         parent.heard_us = now_us;
         let is_attached = parent.below.is_some();
+        if partition >= self.config.partitions.max(1) {
+            return Err(BadMessage);
+        }
         match message {
-            Down::Numbered { number, count } if is_attached && partition < self.config.partitions.max(1) => {
+            Down::Numbered { number, count } if is_attached => {
                 self.deliver(partition, Delivery::Numbered { number, count });
             }
-            Down::Answer { question, position }
-                if is_attached && partition < self.config.partitions.max(1) =>
-            {
+            Down::Answer { question, position } if is_attached => {
                 self.deliver(partition, Delivery::Position { question, position });
             }
+            Down::Service(message) if is_attached => self.deliver(partition, Delivery::Service(message)),
             _ if partition != FIRST => return Err(BadMessage),
             Down::Attached { top, chain } if !is_attached => self.attached(top, chain),
             Down::Stands { term, leader, committed } => self.parent_stands((term, leader), committed),
@@ -155,10 +152,15 @@ impl<C: Copy + Ord> Timeline<C> {
                     self.leave("what it has contradicts what is here: one of the two has lost something");
                 }
             }
-            Down::Service(message) => return Ok(Some(message)),
             _ => return Err(BadMessage),
         }
-        Ok(None)
+        Ok(())
+    }
+
+    /// At any partition: the parent has said what no parent says.
+    pub fn refuse_parent(&mut self) {
+        let why = "it says what cannot be read; is it of another release?";
+        self.readers.to_parent.push_back(ParentOutput::Leave(why));
     }
 
     fn attached(&mut self, top: u8, chain: Vec<u64>) {
