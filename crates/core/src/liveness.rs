@@ -24,6 +24,9 @@ const BELOW_PART: u32 = 8;
 pub(crate) struct HeardBelow {
     /// By reader: term and number of its message, and when it came.
     waiting: BTreeMap<ConnectionId, VecDeque<(u64, u64, u64)>>,
+    /// Sessions that they have heard of, and when they have said that last: that may have been longer ago than what the
+    /// leader knows, and be news to it.
+    heard: BTreeMap<i64, u64>,
     /// What they have said of a position that is not applied here, in the order in which it came.
     held: VecDeque<(ConnectionId, u64, Bytes)>,
 }
@@ -42,6 +45,22 @@ impl HeardBelow {
         self.held.remove(at).map(|(reader, _, said)| (reader, said))
     }
 
+    /// A reader has heard of this session.
+    pub(crate) fn heard(&mut self, session: i64, now_us: u64) {
+        self.heard.insert(session, now_us);
+    }
+
+    /// Sessions of which readers have said something since then. What they have said before the leader knows.
+    pub(crate) fn heard_since(&mut self, since_us: u64) -> impl Iterator<Item = i64> {
+        self.heard.retain(|_, at_us| *at_us >= since_us);
+        self.heard.keys().copied()
+    }
+
+    /// The leader is this server: it knows all that was said here.
+    pub(crate) fn all_is_known(&mut self) {
+        self.heard.clear();
+    }
+
     /// Such a message has come.
     pub(crate) fn came(&mut self, reader: ConnectionId, term: u64, number: u64, now_us: u64) {
         let waiting = self.waiting.entry(reader).or_default();
@@ -51,8 +70,15 @@ impl HeardBelow {
         waiting.push_back((term, number, now_us));
     }
 
+    /// Whether no reader waits to be told what the leader knows.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// Whether readers have said nothing.
+    #[inline]
+    pub(crate) fn is_none(&self) -> bool {
+        self.heard.is_empty()
     }
 
     /// What has come by then is known to the leader: whom to tell, term and number.

@@ -382,12 +382,11 @@ impl Sessions {
         }
     }
 
-    /// A reader below this server has heard of the client.
-    pub(crate) fn heard_below(&mut self, id: i64, silent_ms: u32, now: Now) {
-        self.heard_of(id, silent_ms, now);
-        if let Some(session) = self.by_id.get(&id).and_then(|&key| self.live.get_mut(key)) {
-            session.here = true;
-        }
+    /// For how long nothing has been heard of the client, as far as this server knows; milliseconds.
+    pub(crate) fn silent_ms(&self, id: i64, now: Now) -> Option<u32> {
+        let session = self.live.get(*self.by_id.get(&id)?)?;
+        let heard_us = session.deadline_us.saturating_sub(timeout_us(session.timeout_ms));
+        Some(u32::try_from(now.mono_us.saturating_sub(heard_us) / 1000).unwrap_or(u32::MAX))
     }
 
     /// Whether the client of a session is here, or was here last.

@@ -61,7 +61,10 @@ impl Replica {
         };
         let now = self.now;
         for heard in sessions {
-            self.sessions.live.heard_below(heard.session, heard.silent_ms, now);
+            self.sessions.live.heard_of(heard.session, heard.silent_ms, now);
+            if self.sessions.live.contains(heard.session) {
+                self.sessions.below.heard(heard.session, now.mono_us);
+            }
         }
         self.sessions.below.came(reader, term, number, now.mono_us);
         self.sessions.liveness.has_news(self.config.tick_ms, now.mono_us);

@@ -113,8 +113,8 @@ impl<C: Copy + Ord> Timeline<C> {
     /// What was proposed is not in the log: this server leads no more, and follows nobody until it hears of a leader.
     pub fn has_no_room(&mut self) {
         let term = self.log.as_ref().map_or(self.progress.term, |log| log.term());
-        if self.is_reader() {
-            // It hears anew who leads.
+        if self.is_reader() && self.log.is_some() {
+            // It hears anew who leads, and so do the others.
             self.nobody_is_known_to_lead();
         } else {
             self.leader_is(term, 0, false);
