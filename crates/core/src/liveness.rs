@@ -19,6 +19,9 @@ pub(crate) fn look_after_us(timeout_ms: i32) -> u64 {
 /// part of a tick: so a chain of readers makes little of it late.
 const BELOW_PART: u32 = 8;
 
+/// A reader, what it has said and of which position, and when it came.
+type Held = (ConnectionId, (u64, Bytes), u64);
+
 /// What readers have told of whom they have heard of, that the leader may not know yet.
 #[derive(Default)]
 pub(crate) struct HeardBelow {
@@ -28,21 +31,21 @@ pub(crate) struct HeardBelow {
     /// leader knows, and be news to it.
     heard: BTreeMap<i64, u64>,
     /// What they have said of a position that is not applied here, in the order in which it came.
-    held: VecDeque<(ConnectionId, u64, Bytes)>,
+    held: VecDeque<Held>,
 }
 
 impl HeardBelow {
     /// It is heard when that position is applied. A reader says it again, in other words.
-    pub(crate) fn hold(&mut self, reader: ConnectionId, applied: u64, said: Bytes) {
+    pub(crate) fn hold(&mut self, reader: ConnectionId, said: (u64, Bytes), at_us: u64) {
         if self.held.iter().filter(|(of, ..)| *of == reader).count() < IN_FLIGHT {
-            self.held.push_back((reader, applied, said));
+            self.held.push_back((reader, said, at_us));
         }
     }
 
     /// The next that can be heard.
-    pub(crate) fn take_held(&mut self, applied: u64) -> Option<(ConnectionId, Bytes)> {
-        let at = self.held.iter().position(|(_, position, _)| *position <= applied)?;
-        self.held.remove(at).map(|(reader, _, said)| (reader, said))
+    pub(crate) fn take_held(&mut self, applied: u64) -> Option<Held> {
+        let at = self.held.iter().position(|(_, (position, _), _)| *position <= applied)?;
+        self.held.remove(at)
     }
 
     /// A reader has heard of this session.

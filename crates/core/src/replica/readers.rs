@@ -43,30 +43,37 @@ impl Replica {
         self.at(now);
         let message = Up::decode(message)?;
         if let Some((applied, said)) = self.timeline.reader_says(reader, message)? {
-            if applied > self.timeline.applied_at().0 {
-                // It speaks of sessions that may not be known here yet.
-                self.sessions.below.hold(reader, applied, said);
-            } else {
-                self.hear_below(reader, &said)?;
-            }
+            self.hear_below(reader, (applied, said), now.mono_us)?;
         }
         self.pump();
         Ok(())
     }
 
-    /// A reader says whom it has heard of.
-    fn hear_below(&mut self, reader: ConnectionId, said: &[u8]) -> Result<(), BadMessage> {
-        let PeerMessage::Heard { term, number, sessions } = PeerMessage::decode(said)? else {
+    /// A reader has said, at this time, whom it has heard of. Where it has applied more than this server it may speak of
+    /// sessions that are not known here yet: then it is heard once more.
+    fn hear_below(
+        &mut self,
+        reader: ConnectionId,
+        (applied, said): (u64, Bytes),
+        at_us: u64,
+    ) -> Result<(), BadMessage> {
+        let PeerMessage::Heard { term, number, sessions } = PeerMessage::decode(&said)? else {
             return Err(BadMessage);
         };
         let now = self.now;
+        let late_ms = u32::try_from((now.mono_us - at_us) / 1000).unwrap_or(u32::MAX);
         for heard in sessions {
-            self.sessions.live.heard_of(heard.session, heard.silent_ms, now);
-            if self.sessions.live.contains(heard.session) {
-                self.sessions.below.heard(heard.session, now.mono_us);
+            if !self.sessions.live.contains(heard.session) {
+                continue;
             }
+            self.sessions.live.heard_of(heard.session, heard.silent_ms.saturating_add(late_ms), now);
+            self.sessions.below.heard(heard.session, now.mono_us);
         }
-        self.sessions.below.came(reader, term, number, now.mono_us);
+        if applied > self.timeline.applied_at().0 {
+            self.sessions.below.hold(reader, (applied, said), at_us);
+        } else {
+            self.sessions.below.came(reader, term, number, now.mono_us);
+        }
         self.sessions.liveness.has_news(self.config.tick_ms, now.mono_us);
         if self.timeline.lead() == Lead::Active {
             self.sessions.liveness.leads(now);
@@ -78,10 +85,9 @@ impl Replica {
     /// More is applied: what readers have said of it can be heard.
     pub(crate) fn hear_held_below(&mut self) {
         let applied = self.timeline.applied_at().0;
-        while let Some((reader, said)) = self.sessions.below.take_held(applied) {
-            if self.hear_below(reader, &said).is_err() {
-                self.warn("a reader has said what cannot be read".into());
-            }
+        while let Some((reader, said, at_us)) = self.sessions.below.take_held(applied) {
+            // It was heard before, so it can be read.
+            let _ = self.hear_below(reader, said, at_us);
         }
     }
 
