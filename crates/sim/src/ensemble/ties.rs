@@ -21,12 +21,12 @@ enum Said {
 
 /// One end of a tie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum End {
+pub(super) enum TieEnd {
     Reader,
     Parent,
 }
 
-impl End {
+impl TieEnd {
     fn other(self) -> Self {
         match self {
             Self::Reader => Self::Parent,
@@ -54,24 +54,24 @@ struct Tie {
 }
 
 impl Tie {
-    fn lane(&mut self, to: End) -> &mut Lane {
+    fn lane(&mut self, to: TieEnd) -> &mut Lane {
         match to {
-            End::Reader => &mut self.to_reader,
-            End::Parent => &mut self.to_parent,
+            TieEnd::Reader => &mut self.to_reader,
+            TieEnd::Parent => &mut self.to_parent,
         }
     }
 
-    fn id(&self, of: End) -> u8 {
+    fn id(&self, of: TieEnd) -> u8 {
         match of {
-            End::Reader => self.reader,
-            End::Parent => self.parent,
+            TieEnd::Reader => self.reader,
+            TieEnd::Parent => self.parent,
         }
     }
 
-    fn life(&self, of: End) -> u64 {
+    fn life(&self, of: TieEnd) -> u64 {
         match of {
-            End::Reader => self.lives.0,
-            End::Parent => self.lives.1,
+            TieEnd::Reader => self.lives.0,
+            TieEnd::Parent => self.lives.1,
         }
     }
 }
@@ -153,36 +153,36 @@ impl World {
             let Some(link) = link else { continue };
             match output {
                 ReaderOutput::Say(word) => {
-                    self.speak(link, End::Reader, Said::Word(of, word.encode().join()));
+                    self.speak(link, TieEnd::Reader, Said::Word(of, word.encode().join()));
                 }
                 ReaderOutput::Snapshot { position, message } => match self.snapshot_at(id, position) {
-                    Some(chunks) => self.speak(link, End::Reader, Said::Snapshot(message, chunks)),
+                    Some(chunks) => self.speak(link, TieEnd::Reader, Said::Snapshot(message, chunks)),
                     None => _ = self.push(id, 0, Input::ReaderSnapshotSent(name, false)),
                 },
                 ReaderOutput::Drop(why) => {
                     self.note("tie", format_args!("{link}: dropped by {id}: {why}"));
-                    self.untie(link, End::Parent, 5000);
+                    self.untie(link, TieEnd::Parent, 5000);
                 }
             }
         }
         for output in parent {
             match output {
                 ParentOutput::Say(link, word) => {
-                    self.speak(link, End::Parent, Said::Word(of, word.encode().join()));
+                    self.speak(link, TieEnd::Parent, Said::Word(of, word.encode().join()));
                 }
                 ParentOutput::Leave(why) => {
                     let own =
                         self.ties.ties.iter().find(|(_, tie)| tie.reader == id && tie.to_reader.is_open);
                     if let Some(link) = own.map(|(link, _)| *link) {
                         self.note("tie", format_args!("{link}: left by {id}: {why}"));
-                        self.untie(link, End::Reader, 5000);
+                        self.untie(link, TieEnd::Reader, 5000);
                     }
                 }
             }
         }
     }
 
-    fn speak(&mut self, link: u64, to: End, said: Said) {
+    fn speak(&mut self, link: u64, to: TieEnd, said: Said) {
         let mut after = self.rng.range(50, 400);
         if let Said::Snapshot(..) = said {
             after += self.rng.range(1000, 40_000);
@@ -204,7 +204,7 @@ impl World {
     }
 
     /// The oldest word on its way to this end of a tie arrives, unless the way is cut.
-    pub(super) fn said(&mut self, link: u64, to: End) {
+    pub(super) fn said(&mut self, link: u64, to: TieEnd) {
         let Some(tie) = self.ties.ties.get_mut(&link) else { return };
         let (from_id, to_id, life) = (tie.id(to.other()), tie.id(to), tie.life(to));
         let lane = tie.lane(to);
@@ -228,25 +228,27 @@ impl World {
         self.trace.detail(self.now_us, "said", format_args!("{link}: {from_id} to {to_id}: {shown}"));
         let name = ConnectionId::of_reader(link);
         match (to, said) {
-            (End::Reader, Said::Word(of, word)) => _ = self.push(to_id, 0, Input::ParentSays(link, of, word)),
-            (End::Reader, Said::Snapshot(message, chunks)) => {
+            (TieEnd::Reader, Said::Word(of, word)) => {
+                _ = self.push(to_id, 0, Input::ParentSays(link, of, word))
+            }
+            (TieEnd::Reader, Said::Snapshot(message, chunks)) => {
                 self.push(to_id, 0, Input::ParentSnapshot(message, chunks));
                 self.push(from_id, 0, Input::ReaderSnapshotSent(name, true));
             }
-            (End::Parent, Said::Word(of, word)) => _ = self.push(to_id, of, Input::ReaderSays(name, word)),
-            (End::Parent, Said::Snapshot(..)) => {}
+            (TieEnd::Parent, Said::Word(of, word)) => _ = self.push(to_id, of, Input::ReaderSays(name, word)),
+            (TieEnd::Parent, Said::Snapshot(..)) => {}
         }
     }
 
     /// A tie ends, which one end has noticed; the other one does within the time given.
-    fn untie(&mut self, link: u64, noticed_by: End, within_us: u64) {
+    fn untie(&mut self, link: u64, noticed_by: TieEnd, within_us: u64) {
         self.untied(link, noticed_by);
         let after = self.rng.range(100, within_us);
         self.schedule(after, Happening::Untied(link, noticed_by.other()));
     }
 
     /// This end of a tie has noticed that it is gone.
-    pub(super) fn untied(&mut self, link: u64, end: End) {
+    pub(super) fn untied(&mut self, link: u64, end: TieEnd) {
         let Some(tie) = self.ties.ties.get_mut(&link) else { return };
         let (id, life) = (tie.id(end), tie.life(end));
         let lane = tie.lane(end);
@@ -262,11 +264,11 @@ impl World {
             return;
         }
         match end {
-            End::Reader => {
+            TieEnd::Reader => {
                 self.push(id, 0, Input::ParentLost(link));
                 self.seek_soon(id, 20_000);
             }
-            End::Parent => {
+            TieEnd::Parent => {
                 for of in 0..self.partitions() {
                     self.push(id, of, Input::ReaderLost(ConnectionId::of_reader(link)));
                 }
@@ -281,12 +283,10 @@ impl World {
         }
     }
 
-    fn ties_of(&self, id: u8) -> Vec<(u64, End)> {
-        let ends = self
-            .ties
-            .ties
-            .iter()
-            .flat_map(|(link, tie)| [(*link, End::Reader, tie.reader), (*link, End::Parent, tie.parent)]);
+    fn ties_of(&self, id: u8) -> Vec<(u64, TieEnd)> {
+        let ends = self.ties.ties.iter().flat_map(|(link, tie)| {
+            [(*link, TieEnd::Reader, tie.reader), (*link, TieEnd::Parent, tie.parent)]
+        });
         ends.filter(|(_, _, of)| *of == id).map(|(link, end, _)| (link, end)).collect()
     }
 

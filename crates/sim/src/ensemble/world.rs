@@ -10,7 +10,7 @@ use super::met::Met;
 use super::network::{Network, Weather};
 use super::process::{Chunks, Input, Key, Scene, Stop, TurnOutput};
 use super::settings::Settings;
-use super::ties::{End, Ties};
+use super::ties::{TieEnd, Ties};
 use super::trouble::Trouble;
 use super::visitor::{Judges, Visitor};
 use super::workload::Tagged;
@@ -192,9 +192,9 @@ pub(super) enum Happening {
     /// A reader looks for a parent, in this life.
     Seek(u8, u64),
     /// A word arrives at this end of a tie.
-    Said(u64, End),
+    Said(u64, TieEnd),
     /// This end of a tie notices that it is gone.
-    Untied(u64, End),
+    Untied(u64, TieEnd),
     /// Time to look whether a server is left out.
     Look,
     /// Somebody copies a server's folder.
