@@ -23,6 +23,7 @@ mod programs;
 mod read;
 mod read_only;
 mod read_tokens;
+mod readers;
 mod reaper;
 mod reign;
 mod remote_client;

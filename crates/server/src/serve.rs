@@ -318,7 +318,7 @@ fn core_config(settings: &Settings) -> Config {
             settings.snapshot_log_bytes
         },
         servers: settings.servers.iter().map(|member| format!("{member}\n")).collect(),
-        joins: settings.join,
+        part: if settings.join { ServerPart::Joins } else { ServerPart::Member },
         reconfig_enabled: settings.reconfig_enabled,
         read_only_mode: settings.read_only_mode,
         local_sessions: LocalSessions {

@@ -39,6 +39,29 @@ fn runs_meet_what_they_are_for() {
     assert!(total.reconfigs > 30, "{total}");
 }
 
+/// Readers come and go below members and below each other, in every kind of life, and clients are connected to them as to
+/// any server.
+#[test]
+fn ensembles_live_with_readers() {
+    let live = |seed| {
+        let readers = 1 + seed as usize % 4;
+        let settings = Settings::of(seed, None, None).expect("every seed stands for something");
+        let outcome = World::new(seed, settings.with_readers(readers), false).run();
+        outcome.unwrap_or_else(|failure| {
+            panic!("stoa-sim ensemble --seeds 1 --from {seed} --readers {readers} --trace: {failure}")
+        })
+    };
+    let total = (1..=70).map(live).fold(Outcome::default(), |sum, outcome| sum + outcome);
+    assert!(total.ties > 300, "{total}");
+    assert!(total.taken_over > 100 && total.emptied > 0 && total.seen.moves > 500, "{total}");
+    // A server that spoke of sessions which its parent did not know yet, and one whose word came behind the parent's own.
+    for (seed, servers, kind) in [(7_110_515, 3, "disks"), (7_100_132, 5, "quiet")] {
+        let settings = Settings::of(seed, Some(servers), Some(kind)).expect("it is a kind");
+        let outcome = World::new(seed, settings.with_readers(3), false).run();
+        outcome.unwrap_or_else(|failure| panic!("seed {seed} of {kind}: {failure}"));
+    }
+}
+
 /// Appends go down trees, in every kind of life; where there are few servers, nobody stands below a root.
 #[test]
 fn ensembles_live_with_a_forest() {

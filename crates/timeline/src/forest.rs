@@ -476,7 +476,7 @@ mod tests {
             }
             Forested::Send(..) | Forested::Step(_) => Vec::new(),
         };
-        forest.take(group).into_iter().flat_map(counted).collect()
+        forest.take(2, group).into_iter().flat_map(counted).collect()
     }
 
     /// A server that has heard of the shape of a leader, and then of a later term.

@@ -51,6 +51,7 @@ impl Replica {
             PeerMessage::HeardArrived { term, number } => {
                 if term == self.timeline.term() && Some(from) == self.timeline.leader() {
                     self.sessions.liveness.arrived(number);
+                    self.tell_readers_who_is_known();
                 }
             }
             PeerMessage::Reads(reads) => self.reads_told(from, reads),
@@ -285,6 +286,8 @@ impl Replica {
             }
             Output::SnapshotWanted => self.request_snapshot(),
             Output::NoRoom => self.has_no_room(),
+            Output::ParentSays(message) => self.parent_says_of_state(&message),
+            Output::Attached(is_attached) => self.attachment_changed(is_attached),
             Output::Asked { server, first, asked } => self.take_asked(server, first, &asked),
         }
     }

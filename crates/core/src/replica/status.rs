@@ -58,7 +58,7 @@ impl Replica {
             _ if !self.serves() => Role::Looking,
             Lead::Active if !self.timeline.has_others() => Role::Standalone,
             Lead::Active => Role::Leader,
-            _ if observers.contains(&id) => Role::Observer,
+            _ if observers.contains(&id) || self.timeline.is_reader() => Role::Observer,
             _ => Role::Follower,
         };
         let applied = self.timeline.applied_at().0;

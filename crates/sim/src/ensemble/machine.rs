@@ -10,7 +10,9 @@ use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use stoa_check::{Checker, Violation, wrong};
-use stoa_core::{Append, Config, DiskId, KnownDisks, Levels, Recovered, Shard, Starts, TakenOver};
+use stoa_core::{
+    Append, Config, DiskId, KnownDisks, Levels, Recovered, ServerPart, Shard, Starts, TakenOver,
+};
 use stoa_group::{Restored, Store};
 use stoa_storage::faulty::{Fault, FaultyDisk};
 use stoa_storage::{DiskErrorKind, Options, StorageError};
@@ -313,6 +315,7 @@ impl World {
         for other in others {
             (0..self.partitions()).for_each(|of| self.part(id, other, of, within_us));
         }
+        self.untie_all(id, within_us);
         if !stays_down {
             let longest_us = match self.judges.checker {
                 // Nobody goes on without it.
@@ -505,7 +508,12 @@ impl World {
                 own.forest = None;
             }
             has_forest = own.forest.is_some();
-            let config = Config { servers: servers.clone(), joins, disk, ..own };
+            let part = match joins {
+                _ if self.is_reader(id) => ServerPart::Reader,
+                true => ServerPart::Joins,
+                false => ServerPart::Member,
+            };
+            let config = Config { servers: servers.clone(), part, disk, ..own };
             let Some(core) = Shard::new(config, recovered, secret, now) else {
                 return wrong(format!("server {id} cannot go on with what its disk holds"));
             };
@@ -514,7 +522,7 @@ impl World {
             }
             threads.push(Thread::new(core, &servers));
         }
-        let alone = self.machines.len() == 1;
+        let alone = self.settings.members() == 1 && !self.is_reader(id);
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         let mut process = Process::new(id, alone, threads, LogThread::new(log), now);
         process.is_of_site = self.settings.config.site.is_some();
@@ -528,7 +536,11 @@ impl World {
         for of in 0..self.partitions() {
             self.schedule_turn(id, of, self.now_us + 1);
         }
-        self.meet_all(id);
+        if self.is_reader(id) {
+            self.seek_soon(id, 20_000);
+        } else {
+            self.meet_all(id);
+        }
         Ok(())
     }
 

@@ -24,6 +24,7 @@ mod process;
 pub(crate) mod roster;
 pub(crate) mod settings;
 mod sockets;
+mod ties;
 mod timelines;
 mod trouble;
 mod visitor;

@@ -134,6 +134,8 @@ pub struct Settings {
     pub servers: usize,
     /// How many more there are, which may be added to it.
     pub spares: usize,
+    /// Servers that belong to no ensemble, below others.
+    pub readers: usize,
     /// On so many days a majority is lost for good, and what follows goes on from one folder.
     pub recoveries: u32,
     /// A bug: servers listen to one that has lost its disk as if it had its past.
@@ -357,6 +359,7 @@ impl Settings {
             name: "default",
             servers: 3,
             spares: 0,
+            readers: 0,
             recoveries: 0,
             trusting: false,
             requests: 700,
@@ -433,6 +436,21 @@ impl Settings {
     /// What the servers' ids begin with in the life of a seed that is one among many kinds.
     pub(crate) fn first_id(seed: u64) -> u8 {
         u8::from(seed % 7 != 5)
+    }
+
+    /// How many may belong to the ensemble.
+    pub(crate) fn members(&self) -> usize {
+        self.servers + self.spares
+    }
+
+    /// The same, with so many readers, which come and go below members and below each other. No other servers come, and
+    /// no majority is lost for good: readers would have what nobody has.
+    #[must_use]
+    pub fn with_readers(mut self, readers: usize) -> Self {
+        self.readers = readers;
+        (self.spares, self.recoveries) = (0, 0);
+        self.manners.reconfig_one_in = 0;
+        self
     }
 
     /// The ids of the first servers, so many of them.
