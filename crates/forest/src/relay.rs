@@ -457,8 +457,10 @@ impl Relay {
 
     /// When what has come together may be sent to the leader, if there is something.
     fn pass_up_due_us(&self) -> Option<u64> {
+        // Where nobody could be told nothing is due.
+        let (leader, up) = (self.reign.leader.filter(|leader| *leader != self.me)?, self.up()?);
         let Upward { merge, straight, sent_us, .. } = &self.upward;
-        let is_waiting = !straight.is_empty() || !merge.is_empty() && self.up() == self.reign.leader;
+        let is_waiting = !straight.is_empty() || !merge.is_empty() && up == leader;
         is_waiting.then(|| sent_us.map_or(0, |sent_us| sent_us + self.limits.acknowledge_us))
     }
 

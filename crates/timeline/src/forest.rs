@@ -324,7 +324,9 @@ impl Forest {
 
     /// When [`Forest::tick`] is needed. Where there are no trees that is never.
     pub(crate) fn next_wake_us(&self) -> Option<u64> {
-        let due_us = self.relay.due_us().filter(|_| self.spreader.is_none());
+        // What was due at the last look and could not be done then is looked at with the next one.
+        let looked_us = self.look_at_us.saturating_sub(LOOK_US);
+        let due_us = self.relay.due_us().filter(|due_us| self.spreader.is_none() && *due_us > looked_us);
         self.is_there().then(|| due_us.map_or(self.look_at_us, |due_us| due_us.min(self.look_at_us)))
     }
 
