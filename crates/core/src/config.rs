@@ -58,7 +58,7 @@ pub struct Config {
     pub site: Option<SiteConfig>,
     /// About so many bytes of entries are kept for members that lag; who lags more is sent a snapshot.
     pub kept_bytes: u64,
-    /// Whether appends go down trees where there are many servers, and how. No server has that yet.
+    /// Whether appends go down trees where there are many servers, and how.
     pub forest: Option<ForestConfig>,
     /// Random, and the same for all threads of a server: proves of what clients claim to have seen that the
     /// server has told them.
@@ -102,6 +102,9 @@ pub struct SiteConfig {
     /// Whether another site takes the place of a hub that is away without an operator; then the hub prepares nothing
     /// unless a majority of the sites hears it.
     pub automatic_promotion: bool,
+    /// Other sites are sent what is new here no more often than this, microseconds; what comes first goes at once. Each
+    /// message costs as much as some writes, here and where it is imported.
+    pub ship_pause_us: u64,
     /// Whether subtrees move between the partitions of this site. No server has that yet: in one of a hundred simulated
     /// lives with faults it stops at something that cannot be applied.
     pub moves: bool,

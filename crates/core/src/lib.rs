@@ -95,11 +95,12 @@ pub use stoa_placement::{HINTS_PATH, Hint, Hints, LoadReport, MoveRefusal, Place
 pub use stoa_sites::{Kind as PolicyKind, Settings as PolicySettings};
 pub use stoa_timeline::{
     Acquaintance, Append, BadBatch, BadMessage, Below, Delivery, DiskId, Disks, EntryId, ForestConfig,
-    KnownDisk, KnownDisks, Origin, Outgoing, ParentOutput, PartitionMessage, PeerOutput, ReaderOutput,
-    Slices, Standing, Start, Starts, TakenOver, server_of, servers_of, timeline_of,
+    ForestCounts, ForestPlace, ForestServer, ForestShape, ForestStatus, ForestTree, KnownDisk, KnownDisks,
+    Lateness, Origin, Outgoing, ParentOutput, PartitionMessage, PeerOutput, ReaderOutput, Repair,
+    RepairCause, Slices, Standing, Start, Starts, TakenOver, server_of, servers_of, timeline_of,
 };
 pub use stoa_tree::{
     Claim, KeptZxids, Levels, NewerLevel, SITE_MAX, SiteId, SiteSet, SiteStanding, Source, TokenRefusal,
 };
 pub use stoa_wire::Timestamp;
-pub use succession::{SiteReach, Succession, SuccessionStep, has_nothing_to_tell, hub_is_back};
+pub use succession::{SiteReach, Succession, SuccessionStep, has_nothing_to_tell, hub_is_back, is_torn_from};

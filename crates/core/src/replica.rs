@@ -79,6 +79,9 @@ pub(crate) const WARNINGS_MAX: usize = 16;
 /// How long writes are refused without asking the log again, once it had no room.
 const NO_ROOM_PAUSE_US: u64 = 500_000;
 
+/// An entry of so many bytes waits no longer for others that are on their way down the forest: it would not be cheaper.
+const CONGESTED_BYTES_MAX: usize = 1 << 20;
+
 /// What is committed, in its order.
 pub(crate) enum Due {
     Entry(Entry),
@@ -326,7 +329,7 @@ impl Replica {
         let load = [self.leader.load.next_wake_us(), self.next_balance_wake_us()];
         let timers = [handshake, self.sessions.live.next_wake_us(), self.leader.no_room_until_us, ensemble];
         let ends = [self.next_pause_end_us(), self.next_held_end_us()];
-        let sites = [self.sites.policy.next_look_us(), self.next_lease_us()];
+        let sites = [self.sites.policy.next_look_us(), self.next_lease_us(), self.sites.kept.resumes_us()];
         timers
             .into_iter()
             .chain(load)
@@ -364,8 +367,10 @@ impl Replica {
     /// once it has handed in everything that had arrived: that is the group commit.
     pub fn poll_append(&mut self) -> Option<Append> {
         if !self.timeline.has_appends() {
-            self.propose_entry();
-            self.timeline.propose_batch();
+            if !self.timeline.is_congested() || self.append_bytes() >= CONGESTED_BYTES_MAX {
+                self.propose_entry();
+                self.timeline.propose_batch();
+            }
             self.pump();
         }
         let append = self.timeline.poll_append()?;

@@ -6,8 +6,9 @@
 //! 1 whole     := shape, place, body: all bytes that are left
 //! 2 header    := shape, place
 //! 3 idle      := shape, last, last - committed
-//! shape       := epoch, leader u8, trees u8, children u8, aside ids, tree u8, number
-//! 4 acks      := term, largest position, count, (server u8, disk u64, largest - position)*
+//! shape       := epoch, leader u8, trees u8, children u8, aside ids, tree u8, number, round
+//! 4 acks      := term, largest position, largest round, count,
+//!                (server u8, disk u64, largest - position, largest - round)*
 //! 5 pull      := term, after, upto - after
 //! 6 pulled    := term, place, body: all bytes that are left
 //! 7 complaint := epoch, tree u8, about u8
@@ -32,11 +33,41 @@ const PULL: u8 = 5;
 const PULLED: u8 = 6;
 const COMPLAINT: u8 = 7;
 
-/// The shortest item of a [`Acknowledge`]: server, disk, position.
-const ITEM_BYTES_MIN: usize = 1 + 8 + 1;
+/// What a frame is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameKind {
+    /// It goes down a tree.
+    Spread,
+    /// Acknowledgements, on their way up.
+    Acknowledge,
+    /// A question for what has not come.
+    Pull,
+    /// The answer.
+    Pulled,
+    /// Nothing comes down a tree.
+    Complaint,
+}
+
+impl FrameKind {
+    /// That of bytes that begin like this; `None` when they are no frame. The rest of them need not be one.
+    #[must_use]
+    pub fn of(frame: &[u8]) -> Option<Self> {
+        Some(match *frame.first()? {
+            WHOLE | HEADER | IDLE => Self::Spread,
+            ACKNOWLEDGE => Self::Acknowledge,
+            PULL => Self::Pull,
+            PULLED => Self::Pulled,
+            COMPLAINT => Self::Complaint,
+            _ => return None,
+        })
+    }
+}
+
+/// The shortest item of a [`Acknowledge`]: server, disk, position, round.
+const ITEM_BYTES_MIN: usize = 1 + 8 + 1 + 1;
 
 /// The most that the head of a [`Spread`] takes.
-const HEAD_BYTES_MAX: usize = 1 + 9 + 5 + 3 + 33 + 1 + 9 + 18;
+const HEAD_BYTES_MAX: usize = 1 + 9 + 5 + 3 + 33 + 1 + 9 + 9 + 18;
 
 /// Which shape the forest has. A leader begins with a count of its own; each change of who is aside or of the list of
 /// servers counts one on. The paper's epochs (section III B) are for coordinators, of which there are none here.
@@ -84,6 +115,8 @@ pub struct Spread {
     /// Counts what the leader has spread in this term. One append has the same number down all trees. Places do not
     /// tell appends apart: what is committed is told again and again behind the same position.
     pub number: u64,
+    /// The newest round: whoever hears of it while this is its term says so, see [`Acknowledgement::round`].
+    pub round: u64,
     /// How many trees there are and how wide they are, as the leader says.
     pub settings: Settings,
     /// Who is aside in this epoch. It is always there (a byte, when there are none), so that whoever has missed what
@@ -105,13 +138,16 @@ pub struct Acknowledgement {
     pub disk: u64,
     /// The last position that is durable there.
     pub position: u64,
+    /// The newest round that this process has heard of from the leader of this term, while the term was its own: so it
+    /// had voted in no later one when the round began. 0 for none.
+    pub round: u64,
 }
 
 /// Acknowledgements of several servers, all of one term.
 ///
 /// Tags are there in full, 8 of the about 10 bytes of an item. Shorter ones would need a hash, which may mistake one
 /// disk for another and so commit what is lost, or a table that both ends agree on, which one of them loses when it is
-/// begun anew. All items of 200 servers are 2 KB at the leader for each batch.
+/// begun anew. All items of 200 servers are 2.4 KB at the leader for each batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acknowledge {
     /// In which term these positions are those of the leader's log.
@@ -264,6 +300,7 @@ fn put_spread(out: &mut Vec<u8>, spread: &Spread) {
     put_ids(out, &spread.aside);
     out.push(spread.tree);
     put_number(out, spread.number);
+    put_number(out, spread.round);
     if let Content::Idle { committed } = &spread.content {
         put_number(out, spread.place.last);
         put_number(out, spread.place.last.saturating_sub(*committed));
@@ -278,7 +315,7 @@ fn get_spread(mut bytes: Bytes, kind: u8) -> Result<Spread, DecodeError> {
     let (epoch, leader) = (get_epoch(&mut bytes)?, get_server(&mut bytes)?);
     let settings = Settings::new(get_u8(&mut bytes)?, get_u8(&mut bytes)?).ok_or(DecodeError::Tree)?;
     let (aside, tree) = (get_ids(&mut bytes)?, get_tree(&mut bytes)?);
-    let number = get_number(&mut bytes)?;
+    let (number, round) = (get_number(&mut bytes)?, get_number(&mut bytes)?);
     let (place, committed) = if kind == IDLE {
         let last = get_number(&mut bytes)?;
         let committed = last.checked_sub(get_number(&mut bytes)?).ok_or(DecodeError::Place)?;
@@ -296,39 +333,45 @@ fn get_spread(mut bytes: Bytes, kind: u8) -> Result<Spread, DecodeError> {
         HEADER => Content::Header,
         _ => Content::Idle { committed },
     };
-    Ok(Spread { epoch, leader, settings, aside, tree, number, place, content })
+    Ok(Spread { epoch, leader, settings, aside, tree, number, round, place, content })
 }
 
 fn put_acknowledge(out: &mut Vec<u8>, acknowledge: &Acknowledge) {
     let largest = acknowledge.items.iter().map(|item| item.position).max().unwrap_or(0);
-    out.reserve(20 + acknowledge.items.len() * (ITEM_BYTES_MIN + 2));
+    let newest = acknowledge.items.iter().map(|item| item.round).max().unwrap_or(0);
+    out.reserve(30 + acknowledge.items.len() * (ITEM_BYTES_MIN + 2));
     out.push(ACKNOWLEDGE);
     put_number(out, acknowledge.term);
     put_number(out, largest);
+    put_number(out, newest);
     put_number(out, acknowledge.items.len() as u64);
     for item in &acknowledge.items {
         out.push(item.server);
         out.extend_from_slice(&item.disk.to_le_bytes());
         put_number(out, largest - item.position);
+        put_number(out, newest - item.round);
     }
 }
 
 fn get_acknowledge(bytes: &mut Bytes) -> Result<Acknowledge, DecodeError> {
-    let (term, largest, count) = (get_number(bytes)?, get_number(bytes)?, get_number(bytes)?);
+    let (term, largest) = (get_number(bytes)?, get_number(bytes)?);
+    let (newest, count) = (get_number(bytes)?, get_number(bytes)?);
     let count = usize::try_from(count).ok().filter(|count| *count <= bytes.len() / ITEM_BYTES_MIN);
     let count = count.ok_or(DecodeError::Short)?;
     let mut items: Vec<Acknowledgement> = Vec::with_capacity(count);
-    let mut has_largest = count == 0 && largest == 0;
+    let (mut has_largest, mut has_newest) = (count == 0 && largest == 0, count == 0 && newest == 0);
     for _ in 0..count {
         let (server, disk) = (get_server(bytes)?, get_u64(bytes)?);
         let position = largest.checked_sub(get_number(bytes)?).ok_or(DecodeError::Place)?;
+        let round = newest.checked_sub(get_number(bytes)?).ok_or(DecodeError::Place)?;
         if items.last().is_some_and(|last| (last.server, last.disk) >= (server, disk)) {
             return Err(DecodeError::Server);
         }
         has_largest |= position == largest;
-        items.push(Acknowledgement { server, disk, position });
+        has_newest |= round == newest;
+        items.push(Acknowledgement { server, disk, position, round });
     }
-    if has_largest { Ok(Acknowledge { term, items }) } else { Err(DecodeError::Place) }
+    if has_largest && has_newest { Ok(Acknowledge { term, items }) } else { Err(DecodeError::Place) }
 }
 
 #[cfg(test)]

@@ -10,10 +10,10 @@
 //! | [`Relay`]: a server that follows | [`Relay::receive`], [`Relay::tick`] | [`Output::Send`], [`Output::Deliver`] |
 //! | | [`Relay::has`], [`Relay::committed`], [`Relay::stored`] | [`Output::Asked`] |
 //! | | [`Relay::set_servers`], [`Relay::enter`] | [`Output::Committed`], [`Relay::shape`], [`Relay::reign`] |
-//! | | [`Relay::gone`], [`Relay::connected`], [`Relay::set_outstanding`] | |
+//! | | [`Relay::gone`], [`Relay::connected`], [`Relay::heard`] | [`Output::Heard`] |
 //! | [`Spreader`]: the leader | [`Spreader::spread`], [`Spreader::tick`] | [`Output::Send`], [`Spreader::may_spread`] |
 //! | | [`Spreader::receive`], [`Spreader::committed`] | [`Output::Acknowledged`], [`Output::Asked`] |
-//! | | [`Spreader::set_servers`], [`Spreader::gone`], [`Spreader::connected`] | [`Spreader::shape`], [`Output::Newer`] |
+//! | | [`Spreader::set_servers`], [`Spreader::gone`], [`Spreader::connected`], [`Spreader::set_round`] | [`Spreader::shape`], [`Output::Newer`] |
 //!
 //! Why it is sound: an append of Raft says what the log of a term has behind a position, whoever it is for. So what a relay
 //! delivers the leader could have sent itself, and the network held it for a while. What is asked of a neighbour is sound
@@ -39,7 +39,6 @@ mod gap;
 mod hold;
 mod ids;
 mod limits;
-mod links;
 mod merge;
 mod output;
 mod relay;
@@ -50,10 +49,10 @@ mod spreader;
 
 pub use codec::DecodeError;
 pub use frame::{
-    Acknowledge, Acknowledgement, Complaint, Content, Epoch, Frame, Place, Pull, Pulled, Spread,
+    Acknowledge, Acknowledgement, Complaint, Content, Epoch, Frame, FrameKind, Place, Pull, Pulled, Spread,
 };
 pub use ids::Ids;
-pub use limits::Limits;
+pub use limits::{BACKLOG_BYTES_MAX, Limits};
 pub use output::Output;
 pub use relay::Relay;
 pub use shape::{Settings, Shape};

@@ -1,5 +1,9 @@
 //! How long and how much.
 
+/// How many bytes may wait to be sent to a server before frames for it are dropped. So a server that reads slowly costs
+/// whoever passes on to it no more memory than that.
+pub const BACKLOG_BYTES_MAX: usize = 1 << 20;
+
 /// Times and sizes by which the forest goes. Times are in microseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -18,8 +22,6 @@ pub struct Limits {
     pub repeat_us: u64,
     /// How often the leader is sent acknowledgements by one server at most. On other ways they wait for nothing.
     pub acknowledge_us: u64,
-    /// How many bytes may wait for a child before what it is to be given is dropped. It pulls.
-    pub outstanding_max: u64,
     /// Appends below this many bytes go down two trees whole; others down one, and their headers down another one.
     pub whole_twice_below: usize,
     /// How many appends with positions may be on their way before the next one waits and becomes larger.
@@ -40,14 +42,13 @@ impl Default for Limits {
             held_bytes_max: 16 << 20,
             held_count_max: 4096,
             pull_after_us: 5_000,
-            silence_us: 100_000,
+            silence_us: 140_000,
             silence_step_us: 5_000,
-            repeat_us: 100_000,
+            repeat_us: 200_000,
             acknowledge_us: 250,
-            outstanding_max: 1 << 20,
             whole_twice_below: 2 << 10,
             window: 4,
-            idle_us: 20_000,
+            idle_us: 60_000,
             complaints_us: 300_000,
             aside_us: 5_000_000,
             aside_max_us: 300_000_000,

@@ -4,7 +4,8 @@
 //! disk up to a position. That stays true as long as it keeps the disk. So acknowledgements may come late, twice, out
 //! of order, or lowered, and those of many may come together: what the leader knows is never more than what is. Whoever
 //! passes them on may drop, lower and unite them; it must not invent any. So a [`Merge`] has the largest position of
-//! each server and disk, and waits for nobody.
+//! each server and disk, and waits for nobody. What is said of rounds is of that kind, too: that a process heard of one
+//! while it was in the leader's term stays true, whatever it votes for later.
 //!
 //! **There is no rule here by which something is committed**, and there must be none. The consensus engine counts
 //! servers: a position is committed when more than half of the voters have it. The paper (section III B) has the root
@@ -25,31 +26,31 @@ const ITEMS_MAX: usize = 1024;
 /// What has come in of one term and was not passed on yet.
 #[derive(Debug, Default)]
 pub(crate) struct Merge {
-    positions: BTreeMap<(u8, u64), u64>,
+    /// The largest position and the newest round.
+    largest: BTreeMap<(u8, u64), (u64, u64)>,
 }
 
 impl Merge {
     /// Takes one in.
     pub(crate) fn add(&mut self, item: Acknowledgement) {
         let key = (item.server, item.disk);
-        if let Some(position) = self.positions.get_mut(&key) {
-            *position = item.position.max(*position);
-        } else if self.positions.len() < ITEMS_MAX {
-            self.positions.insert(key, item.position);
+        if let Some((position, round)) = self.largest.get_mut(&key) {
+            (*position, *round) = (item.position.max(*position), item.round.max(*round));
+        } else if self.largest.len() < ITEMS_MAX {
+            self.largest.insert(key, (item.position, item.round));
         }
     }
 
     /// Whether there is nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.positions.is_empty()
+        self.largest.is_empty()
     }
 
     /// All of it, to be sent; `None` when there is nothing.
     pub(crate) fn take(&mut self, term: u64) -> Option<Acknowledge> {
-        let positions = core::mem::take(&mut self.positions);
-        let item = |((server, disk), position)| Acknowledgement { server, disk, position };
-        (!positions.is_empty())
-            .then(|| Acknowledge { term, items: positions.into_iter().map(item).collect() })
+        let largest = core::mem::take(&mut self.largest);
+        let item = |((server, disk), (position, round))| Acknowledgement { server, disk, position, round };
+        (!largest.is_empty()).then(|| Acknowledge { term, items: largest.into_iter().map(item).collect() })
     }
 }
 
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     fn item(server: u8, disk: u64, position: u64) -> Acknowledgement {
-        Acknowledgement { server, disk, position }
+        Acknowledgement { server, disk, position, round: 0 }
     }
 
     #[test]
@@ -70,6 +71,15 @@ mod tests {
         let items = vec![item(1, 1, 10), item(2, 7, 5), item(2, 8, 3)];
         assert_eq!(merge.take(4), Some(Acknowledge { term: 4, items }));
         assert_eq!(merge.take(4), None);
+    }
+
+    #[test]
+    fn positions_and_rounds_do_not_have_to_come_together() {
+        let mut merge = Merge::default();
+        merge.add(Acknowledgement { round: 4, ..item(2, 7, 5) });
+        merge.add(Acknowledgement { round: 3, ..item(2, 7, 6) });
+        let both = Acknowledgement { round: 4, ..item(2, 7, 6) };
+        assert_eq!(merge.take(4).unwrap().items, [both]);
     }
 
     #[test]

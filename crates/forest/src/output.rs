@@ -7,7 +7,9 @@ use bytes::Bytes;
 /// What a [`crate::Relay`] or a [`crate::Spreader`] wants done, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// This frame goes to that server. What cannot be sent may be dropped.
+    /// This frame goes to that server. What cannot be sent, or would have to wait behind more than
+    /// [`crate::BACKLOG_BYTES_MAX`] for a server that reads slowly, is dropped: nobody waits for it, and it asks for what it
+    /// lacks.
     Send {
         /// Whom it is for.
         to: u8,
@@ -32,6 +34,13 @@ pub enum Output {
         term: u64,
         /// The last position that is.
         position: u64,
+    },
+    /// From a relay: the leader of this term asks who is still in it. Whoever is says so with [`crate::Relay::heard`].
+    Heard {
+        /// The leader's term.
+        term: u64,
+        /// Which time it asks.
+        round: u64,
     },
     /// Somebody asks for entries that this server has: send a [`crate::Pulled`] with an append of them, made from the
     /// log, or of the first of them. Where they are not kept any more nothing is sent; who asks tries others.

@@ -1,15 +1,16 @@
 //! What a server does that does not lead.
 
 use crate::codec::DecodeError;
-use crate::frame::{Acknowledge, Acknowledgement, Complaint, Content, Frame, Place, Pull, Pulled, Spread};
+use crate::frame::{
+    Acknowledge, Acknowledgement, Complaint, Content, Epoch, Frame, Place, Pull, Pulled, Spread,
+};
 use crate::gap::Gap;
 use crate::hold::Hold;
 use crate::ids::Ids;
 use crate::limits::Limits;
-use crate::links::Links;
 use crate::merge::Merge;
 use crate::output::Output;
-use crate::shape::Shape;
+use crate::shape::{Settings, Shape};
 use crate::shapes::Shapes;
 use crate::silence::Silence;
 use alloc::collections::VecDeque;
@@ -33,7 +34,8 @@ pub struct Relay {
     gap: Gap,
     upward: Upward,
     silence: Silence,
-    links: Links,
+    /// Who is not connected.
+    gone: Ids,
     outputs: VecDeque<Output>,
     now_us: u64,
 }
@@ -66,6 +68,8 @@ struct Upward {
     /// them in a circle.
     straight: Merge,
     own: Option<Acknowledgement>,
+    /// The newest round that was heard of.
+    round: u64,
     /// When `own` was said last.
     said_us: u64,
     /// When the leader was sent some last.
@@ -87,7 +91,7 @@ impl Relay {
             gap: Gap::default(),
             upward: Upward::default(),
             silence: Silence::default(),
-            links: Links::new(),
+            gone: Ids::default(),
             outputs: VecDeque::new(),
             now_us: 0,
         }
@@ -136,6 +140,18 @@ impl Relay {
         self.shapes.newest().map(|kept| &kept.shape)
     }
 
+    /// Which epoch that shape is of, how wide its trees are, and who is aside in it.
+    #[must_use]
+    pub fn shaped(&self) -> Option<(Epoch, Settings, &Ids)> {
+        self.shapes.newest().map(|kept| (kept.epoch, kept.settings, &kept.aside))
+    }
+
+    /// For how long nothing has come down a tree, microseconds.
+    #[must_use]
+    pub fn silent_us(&self, tree: u8, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.silence.heard_us(tree))
+    }
+
     /// The log up to this position is committed.
     pub fn committed(&mut self, position: u64) {
         self.log.committed = self.log.committed.max(position);
@@ -159,14 +175,21 @@ impl Relay {
     /// server's colour, and is said again every now and then. It has to be true: it is counted.
     pub fn stored(&mut self, term: u64, disk: u64, position: u64) {
         if term == self.reign.term {
-            self.upward.own = Some(Acknowledgement { server: self.me, disk, position });
+            let round = self.upward.own.map_or(0, |own| own.round);
+            self.upward.own = Some(Acknowledgement { server: self.me, disk, position, round });
             self.say();
         }
     }
 
-    /// So many bytes wait to be sent to that server.
-    pub fn set_outstanding(&mut self, to: u8, bytes: u64) {
-        self.links.set_outstanding(to, bytes);
+    /// The process with this tag is in `term` now that [`Output::Heard`] has come: it has not voted in a later one, nor heard
+    /// of one. It has to be true: the leader takes itself for one by it.
+    pub fn heard(&mut self, term: u64, disk: u64, round: u64) {
+        if term == self.reign.term {
+            let own = Acknowledgement { server: self.me, disk, position: 0, round: 0 };
+            let own = self.upward.own.get_or_insert(own);
+            own.round = own.round.max(round);
+            self.say();
+        }
     }
 
     /// The connection to that server has ended.
@@ -175,12 +198,12 @@ impl Relay {
         if self.up() == Some(server) {
             self.say();
         }
-        self.links.gone.insert(server);
+        self.gone.insert(server);
     }
 
     /// That server is connected, as all are to begin with.
     pub fn connected(&mut self, server: u8) {
-        self.links.gone.remove(server);
+        self.gone.remove(server);
     }
 
     /// A frame has come.
@@ -252,7 +275,11 @@ impl Relay {
             return;
         }
         self.pass_on(from, &spread, bytes);
-        let Spread { number, place, content, .. } = spread;
+        let Spread { number, place, content, round, .. } = spread;
+        if round > self.upward.round {
+            self.upward.round = round;
+            self.outputs.push_back(Output::Heard { term: self.reign.term, round });
+        }
         // All that hear this at the same moment say it together, so that it becomes few frames further up.
         if matches!(content, Content::Idle { .. })
             && self.shape().is_some_and(|shape| shape.colour(self.me) == Some(spread.tree))
@@ -294,7 +321,7 @@ impl Relay {
             return;
         }
         for child in kept.shape.children(spread.tree, self.me) {
-            if *child != from && self.links.takes(*child, self.limits.outstanding_max) {
+            if *child != from && !self.gone.contains(*child) {
                 self.outputs.push_back(Output::Send { to: *child, frame: bytes.clone() });
             }
         }
@@ -349,7 +376,7 @@ impl Relay {
 
     /// Whom to ask for something: first who has told of it, then the parents, and only then the leader.
     fn candidates(&self, by: u8, parents: &[u8], leader: u8) -> Vec<u8> {
-        let (mut met, mut candidates) = (self.links.gone, Vec::new());
+        let (mut met, mut candidates) = (self.gone, Vec::new());
         met.insert(self.me);
         for id in [by].iter().chain(parents).chain([&leader]) {
             if Ids::is_id(*id) && !met.contains(*id) {
@@ -417,7 +444,7 @@ impl Relay {
     fn up(&self) -> Option<u8> {
         let shape = self.shapes.newest().map(|kept| &kept.shape);
         let parent = shape.and_then(|shape| shape.parent(shape.colour(self.me)?, self.me));
-        parent.filter(|parent| !self.links.gone.contains(*parent)).or(self.reign.leader)
+        parent.filter(|parent| !self.gone.contains(*parent)).or(self.reign.leader)
     }
 
     /// Says again what this server has.

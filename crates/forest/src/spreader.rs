@@ -5,7 +5,6 @@ use crate::codec::DecodeError;
 use crate::frame::{Complaint, Content, Epoch, Frame, Place, Pull, Spread};
 use crate::ids::Ids;
 use crate::limits::Limits;
-use crate::links::Links;
 use crate::output::Output;
 use crate::shape::{Settings, Shape, TREES_MAX};
 use alloc::collections::VecDeque;
@@ -29,7 +28,8 @@ pub struct Spreader {
     former: VecDeque<(Epoch, Shape)>,
     aside: Ids,
     absent: Absent,
-    links: Links,
+    /// Who is not connected.
+    gone: Ids,
     batches: Batches,
     /// When something was sent down each tree last.
     sent_us: [u64; TREES_MAX as usize],
@@ -41,6 +41,8 @@ pub struct Spreader {
 struct Batches {
     /// The number of the newest one.
     number: u64,
+    /// Which round it is.
+    round: u64,
     /// Down which tree the next one goes.
     turn: u8,
     /// Where the log ends.
@@ -67,7 +69,7 @@ impl Spreader {
             former: VecDeque::new(),
             aside,
             absent: Absent::default(),
-            links: Links::new(),
+            gone: Ids::default(),
             batches: Batches { end, ..Batches::default() },
             sent_us: [0; TREES_MAX as usize],
             outputs: VecDeque::new(),
@@ -106,20 +108,15 @@ impl Spreader {
 
     /// The connection to that server has ended: it is aside at once.
     pub fn gone(&mut self, now_us: u64, server: u8) {
-        if !self.links.gone.contains(server) {
-            self.links.gone.insert(server);
+        if !self.gone.contains(server) {
+            self.gone.insert(server);
             self.absent.put_aside(server, now_us, &self.limits);
         }
     }
 
     /// That server is connected. It comes back when its time is over.
     pub fn connected(&mut self, server: u8) {
-        self.links.gone.remove(server);
-    }
-
-    /// So many bytes wait to be sent to that server.
-    pub fn set_outstanding(&mut self, to: u8, bytes: u64) {
-        self.links.set_outstanding(to, bytes);
+        self.gone.remove(server);
     }
 
     /// The log is committed up to this position: more than half have it.
@@ -128,6 +125,12 @@ impl Spreader {
         while self.batches.flying.front().is_some_and(|last| *last <= position) {
             self.batches.flying.pop_front();
         }
+    }
+
+    /// From now on frames are of this round: whoever hears of it says so, and [`Output::Acknowledged`] has it. It has to be
+    /// taken to them by something, if only an append without positions.
+    pub fn set_round(&mut self, round: u64) {
+        self.batches.round = self.batches.round.max(round);
     }
 
     /// Whether another append with positions may go. While it may not the next one grows, which costs less than many on
@@ -219,7 +222,7 @@ impl Spreader {
         // One of a former shape may have been on its way; it counts where nothing above has changed since.
         let former = self.former.iter().find(|(former, _)| *former == epoch);
         let is_of_now = former.is_some_and(|(_, former)| self.shape.has_way(former, tree, from));
-        let of = (&self.shape, &self.links.gone);
+        let of = (&self.shape, &self.gone);
         if (epoch == self.epoch || is_of_now)
             && self.absent.complain((tree, from, about), of, now_us, &self.limits)
         {
@@ -239,8 +242,8 @@ impl Spreader {
     /// all, only those are who are not connected: trees of the others are better than few trees or none.
     fn now_aside(&self, now_us: u64) -> Ids {
         let members = |ids: Ids| ids.iter().filter(|id| self.servers.contains(*id)).collect::<Ids>();
-        let aside = members(self.absent.aside(&self.links.gone, now_us));
-        if 2 * aside.len() > self.servers.len() { members(self.links.gone) } else { aside }
+        let aside = members(self.absent.aside(&self.gone, now_us));
+        if 2 * aside.len() > self.servers.len() { members(self.gone) } else { aside }
     }
 
     /// Begins another epoch, and tells everybody at once.
@@ -270,12 +273,13 @@ impl Spreader {
     fn send_down(&mut self, now_us: u64, tree: u8, place: Place, content: Content) {
         let Some(root) = self.shape.root(tree) else { return };
         self.sent_us[usize::from(tree)] = now_us;
-        if !self.links.takes(root, self.limits.outstanding_max) {
+        if self.gone.contains(root) {
             return;
         }
-        let (epoch, leader, number) = (self.epoch, self.me, self.batches.number);
+        let (epoch, leader) = (self.epoch, self.me);
+        let Batches { number, round, .. } = self.batches;
         let (settings, aside) = (self.settings, self.aside);
-        let spread = Spread { epoch, leader, settings, aside, tree, number, place, content };
+        let spread = Spread { epoch, leader, settings, aside, tree, number, round, place, content };
         let frame = Frame::Spread(spread);
         self.outputs.push_back(Output::Send { to: root, frame: frame.encode() });
     }

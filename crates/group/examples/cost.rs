@@ -1,5 +1,6 @@
 //! What ordering costs, without network and disk: processor time for an update, of all members together, and time that a
-//! leader takes for an entry, by how many members it has, sent to each or once for all. `cargo run --release -p stoa-group --example cost`
+//! leader takes for an entry, by how many members it has, sent to each or once for all. `cargo run --release -p stoa-group --example cost`,
+//! with `-- 3 200` only the latter, with so many members.
 
 #![allow(clippy::print_stdout, reason = "it is what this program is for")]
 
@@ -75,10 +76,9 @@ impl Ensemble {
                     None => self.step(message),
                 }
             }
+            let (term, _) = self.group(LEADER).in_step();
             let began = Instant::now();
-            let leader = self.group(LEADER);
-            let term = leader.status().term;
-            leader.acknowledge(term, acknowledged);
+            self.group(LEADER).acknowledge(term, acknowledged);
             self.engine += began.elapsed();
         }
     }
@@ -149,6 +149,16 @@ impl Ensemble {
 }
 
 fn main() {
+    let sizes: Vec<u64> = std::env::args().skip(1).filter_map(|size| size.parse().ok()).collect();
+    if sizes.is_empty() {
+        cost_together();
+        cost_leader(&[3, 15, 50, 100, 200]);
+    } else {
+        cost_leader(&sizes);
+    }
+}
+
+fn cost_together() {
     for servers in [1, 3, 5] {
         for updates in [1, 16, 64] {
             let entries = ENTRIES / updates;
@@ -161,9 +171,10 @@ fn main() {
             );
         }
     }
-    for (servers, spreads) in
-        [3, 15, 50, 100, 200].into_iter().flat_map(|servers| [(servers, false), (servers, true)])
-    {
+}
+
+fn cost_leader(sizes: &[u64]) {
+    for (servers, spreads) in sizes.iter().flat_map(|servers| [(*servers, false), (*servers, true)]) {
         let entries = u32::try_from(MESSAGES / (servers * servers)).unwrap_or(u32::MAX).min(20_000);
         let mut ensemble = Ensemble::new(servers, spreads);
         ensemble.order(entries, UPDATE_BYTES * 64);

@@ -64,6 +64,9 @@ impl Config {
     }
 }
 
+/// Nobody waits for more others than so many before it wants to lead.
+const RANK_MAX: usize = 1000;
+
 /// What a member is to the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -195,10 +198,9 @@ pub struct Status {
 pub struct Group {
     pub(crate) raft: RawNode<Held>,
     history: Option<History>,
-    seed: u64,
+    timeouts: Timeouts,
     /// See [`Config::skipped_terms`]; 0 when that is done.
     skipped_terms: u64,
-    election_ticks: usize,
     pub(crate) outputs: VecDeque<Output>,
     /// What may come out after which store.
     after_store: VecDeque<AfterStore>,
@@ -220,6 +222,14 @@ pub struct Group {
     pub(crate) spread: Spread,
 }
 
+/// How long this member waits for a leader.
+struct Timeouts {
+    seed: u64,
+    election_ticks: usize,
+    /// See [`Group::set_rank`].
+    rank: Option<usize>,
+}
+
 struct TakingOver {
     ready: Ready,
     position: u64,
@@ -230,10 +240,26 @@ struct AfterStore {
     number: u64,
     /// Where its entries begin.
     first: Option<u64>,
+    /// Position and term of the last of them.
+    last: Option<(u64, u64)>,
     vote: Option<Vote>,
     /// Whether there is anything to store: else it is done when what is before it is.
     stores: bool,
     outputs: Vec<Output>,
+}
+
+impl AfterStore {
+    fn new(
+        number: u64,
+        entries: &[raft::eraftpb::Entry],
+        vote: Option<Vote>,
+        stores: bool,
+        outputs: Vec<Output>,
+    ) -> Self {
+        let first = entries.first().map(|entry| entry.index);
+        let last = entries.last().map(|entry| (entry.index, entry.term));
+        Self { number, first, last, vote, stores, outputs }
+    }
 }
 
 impl fmt::Debug for Group {
@@ -261,6 +287,8 @@ impl Group {
         let engine = raft::Config {
             id: config.id,
             election_tick: config.election_ticks,
+            // Those with a rank wait for longer than the engine would.
+            max_election_tick: 2 * config.election_ticks + RANK_MAX + 1,
             heartbeat_tick: config.heartbeat_ticks,
             applied: base.position,
             max_size_per_msg: config.message_bytes,
@@ -277,9 +305,8 @@ impl Group {
         let mut group = Self {
             raft,
             history,
-            seed: config.seed,
+            timeouts: Timeouts { seed: config.seed, election_ticks: config.election_ticks, rank: None },
             skipped_terms: config.skipped_terms,
-            election_ticks: config.election_ticks,
             outputs: VecDeque::new(),
             after_store: VecDeque::new(),
             vote_store: 0,
@@ -304,6 +331,8 @@ impl Group {
         if self.is_to_skip() && engine.election_elapsed + 1 >= engine.randomized_election_timeout() {
             return self.campaign();
         }
+        self.tell_engine();
+        self.spread.rounds.tick();
         self.raft.tick();
         self.tick_spread();
         self.choose_timeout();
@@ -323,6 +352,9 @@ impl Group {
             // The engine would pass it on in the name of who asked, and nobody takes that from us.
             return Ok(());
         }
+        if message.raft.get_msg_type() == MessageType::MsgReadIndex && self.asks_fed(&message.raft) {
+            return Ok(());
+        }
         self.hear(&message.raft);
         let (is_append, term) = (message.place().is_some(), message.raft.term);
         let (behind, count) =
@@ -331,6 +363,7 @@ impl Group {
         if is_append {
             self.note_step(term, behind, count);
         }
+        self.commit_fed();
         self.choose_timeout();
         match stepped {
             Err(raft::Error::StepPeerNotFound) => Err(StepError::Stranger),
@@ -378,6 +411,12 @@ impl Group {
             return Err(ProposeError::NotLeader);
         }
         let entry = raft::eraftpb::Entry { data: payload, ..Default::default() };
+        let engine = &mut self.raft.raft;
+        // The engine would ask each member whether it has to be sent something.
+        if engine.lead_transferee.is_none() && self.spread.feeding.is_everybody(engine) {
+            let is_taken = engine.append_entry(&mut [entry]);
+            return is_taken.then(|| engine.raft_log.last_index()).ok_or(ProposeError::Busy);
+        }
         let mut message = raft::eraftpb::Message { from: self.raft.raft.id, ..Default::default() };
         message.set_msg_type(MessageType::MsgPropose);
         message.mut_entries().push(entry);
@@ -426,8 +465,16 @@ impl Group {
     /// Asks from which position on reads see everything acknowledged so far. The answer is
     /// [`Output::Read`]; it may never come (no leader, a new leader, a lost message): ask again.
     pub fn read(&mut self, id: u64) {
-        if !self.must_wait() {
-            self.raft.read_index(id.to_le_bytes().to_vec());
+        if self.must_wait() {
+            return;
+        }
+        let context = id.to_le_bytes().to_vec();
+        let entry = raft::eraftpb::Entry { data: context.clone().into(), ..Default::default() };
+        let mut question = raft::eraftpb::Message::default();
+        question.set_msg_type(MessageType::MsgReadIndex);
+        question.set_entries(alloc::vec![entry].into());
+        if !self.asks_fed(&question) {
+            self.raft.read_index(context);
         }
     }
 
@@ -475,13 +522,14 @@ impl Group {
     /// All stores up to this number are durable.
     pub fn stored(&mut self, number: u64) {
         self.durable = self.durable.max(number);
-        let mut done = 0;
+        let (mut done, mut last) = (0, None);
         while let Some(after) = self.after_store.front()
             && (after.number <= number || !after.stores)
         {
             done = after.number;
             let after = self.after_store.pop_front().expect("it is the front");
             self.durable_vote = after.vote.unwrap_or(self.durable_vote);
+            last = after.last.or(last);
             self.give(after.outputs);
         }
         if let Some(taking_over) =
@@ -489,6 +537,7 @@ impl Group {
         {
             self.taken_over(taking_over);
         } else if done > 0 && self.taking_over.is_none() {
+            last.into_iter().for_each(|last| self.own_stored(last));
             self.raft.on_persist_ready(done);
             self.choose_timeout();
         }
@@ -605,7 +654,9 @@ impl Group {
         let engine = &self.raft.raft;
         let mut matched = Vec::new();
         if engine.state == StateRole::Leader {
-            matched.extend(engine.prs().iter().map(|(id, progress)| (*id, progress.matched)));
+            let others = engine.prs().iter().filter(|(id, _)| !self.spread.feeding.is_fed(**id));
+            matched.extend(others.map(|(id, progress)| (*id, progress.matched)));
+            matched.extend(self.spread.feeding.iter());
             matched.retain(|(id, _)| *id != engine.id);
             matched.sort_unstable();
         }
@@ -641,11 +692,15 @@ impl Group {
     #[must_use]
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.outputs.is_empty() && (self.taking_over.is_some() || !self.raft.has_ready())
+        let is_asked = self.spread.rounds.is_new();
+        self.outputs.is_empty() && !is_asked && (self.taking_over.is_some() || !self.raft.has_ready())
     }
 
     /// The next thing to do.
     pub fn poll(&mut self) -> Option<Output> {
+        if self.outputs.is_empty() {
+            self.begin_round();
+        }
         while self.outputs.is_empty() && self.taking_over.is_none() && self.raft.has_ready() {
             self.take_ready();
         }
@@ -711,9 +766,8 @@ impl Group {
         if proven > self.raft.raft.raft_log.committed {
             self.raft.raft.raft_log.commit_to(proven);
         }
-        let first = entries.first().map(|entry| entry.index);
         let vote = vote.as_ref().map(Vote::from_raft).filter(|_| stores);
-        self.after_store.push_back(AfterStore { number, first, vote, stores, outputs: after });
+        self.after_store.push_back(AfterStore::new(number, &entries, vote, stores, after));
         self.commit(&committed);
         self.store_change(number);
         // What had nothing to wait for is done.
@@ -753,6 +807,8 @@ impl Group {
                 self.change_unstored = true;
                 self.outputs.push_back(Output::Committed(core::mem::take(&mut rest)));
                 let change = members::parse(&entry.data);
+                // The engine looks what is committed by the new members, and begins to send to them.
+                self.tell_engine();
                 // Proposers have looked whether it can be made, and nothing came between.
                 if let Ok(state) = self.raft.apply_conf_change(&change) {
                     // The engine begins anew with those who are new to it.
@@ -789,16 +845,30 @@ impl Group {
         }
     }
 
+    /// Where this member stands among those that could lead next, from 0, if that is known: it waits so many ticks longer for
+    /// a word of the leader than the first one. Among many members, timeouts by chance would be the same for some: they
+    /// would want to lead at once, and split the votes. The first one waits a tick longer than members hold fast to a
+    /// leader, so that all who have heard the same are for it. Everybody's turn comes. Without a rank the timeout is
+    /// drawn from the seed.
+    pub fn set_rank(&mut self, rank: Option<usize>) {
+        if self.timeouts.rank != rank {
+            self.timeouts.rank = rank;
+            self.choose_timeout();
+        }
+    }
+
     /// The engine draws a timeout at random whenever its term or role changes; this one is a
-    /// function of the seed and the term. Set after every call: a comparison with what was there
+    /// function of the seed and the term, or of the rank. Set after every call: a comparison with what was there
     /// before would miss a draw that happened to give the same.
     pub(crate) fn choose_timeout(&mut self) {
-        let mut state = self.seed ^ self.raft.raft.term.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let Timeouts { seed, election_ticks, rank } = self.timeouts;
+        let mut state = seed ^ self.raft.raft.term.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         state ^= state >> 31;
-        let more = (state % self.election_ticks as u64) as usize;
-        self.raft.raft.set_randomized_election_timeout(self.election_ticks + more);
+        let drawn = (state % election_ticks as u64) as usize;
+        let more = rank.map_or(drawn, |rank| rank.min(RANK_MAX) + 1);
+        self.raft.raft.set_randomized_election_timeout(election_ticks + more);
     }
 
     pub(crate) fn held(&self) -> &Held {

@@ -11,7 +11,7 @@
 //! | [`Group::stored`] | [`Output::Store`] |
 //! | [`Group::propose`], [`Group::propose_changes`] | [`Output::Committed`], [`Output::Members`] |
 //! | [`Group::read`] | [`Output::Read`] |
-//! | [`Group::spread_to`], [`Group::acknowledge`] | [`Output::Spread`] |
+//! | [`Group::spread_to`], [`Group::acknowledge`], [`Group::confirm`] | [`Output::Spread`], [`Group::round`] |
 //! | [`Group::feed`] | [`Group::feed_behind`] |
 //! | [`Group::campaign`], [`Group::transfer`] | [`Group::status`] |
 //! | [`Group::offer_snapshot`], [`Group::snapshot_sent`], [`Group::compact`] | [`Output::SendSnapshot`], [`Output::SnapshotWanted`] |
@@ -32,6 +32,7 @@ extern crate alloc;
 mod check;
 mod codec;
 mod feed;
+mod feeding;
 mod group;
 mod held;
 mod history;
@@ -39,6 +40,7 @@ mod members;
 mod message;
 mod pieces;
 mod record;
+mod rounds;
 mod spread;
 
 pub use codec::DecodeError;

@@ -61,6 +61,14 @@ pub struct Message {
 }
 
 impl Message {
+    /// Whether its sender is for the lead of whom it is for: votes for it, or would.
+    #[must_use]
+    pub fn grants(&self) -> bool {
+        let kind = self.raft.get_msg_type();
+        let votes = [MessageType::MsgRequestVoteResponse, MessageType::MsgRequestPreVoteResponse];
+        votes.contains(&kind) && !self.raft.reject
+    }
+
     /// Whom it is for; 0 for all.
     #[must_use]
     pub fn to(&self) -> u64 {

@@ -15,11 +15,13 @@
 //! is fed when it has, or is on its way to have, all that there is; when it stands still though more was spread, says
 //! nothing, or refuses something, the leader sends to it directly until it has everything again.
 
+use crate::feeding::Feeding;
 use crate::group::{Group, Output};
 use crate::held::Entry;
 use crate::message::Message;
+use crate::rounds::Rounds;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use raft::eraftpb::{self, MessageType};
 use raft::{ProgressState, StateRole};
@@ -32,11 +34,13 @@ pub(crate) struct Spread {
     /// At a member that follows: in which term its log is the leader's, and up to where, durable or not.
     in_step: (u64, u64),
     /// Those who are fed.
-    fed: BTreeMap<u64, Fed>,
+    pub(crate) feeding: Feeding,
     /// Up to here it was spread that they are committed.
     committed: u64,
+    /// Questions of reads.
+    pub(crate) rounds: Rounds,
     /// That the leader is there has to be said.
-    is_idle: bool,
+    pub(crate) is_idle: bool,
     /// Ticks from one look at them to the next, and until the next one.
     look_ticks: usize,
     look_in: usize,
@@ -44,16 +48,7 @@ pub(crate) struct Spread {
 
 /// A member of which nothing was heard at so many looks is not fed any more: whoever takes appends to it may not know it. It is
 /// less than what makes it want to lead.
-const SILENT_LOOKS: usize = 3;
-
-/// A member that is fed.
-#[derive(Debug)]
-struct Fed {
-    /// What it had to have at the last look.
-    wanted: u64,
-    /// Looks since something was heard of it.
-    silent: usize,
-}
+const SILENT_LOOKS: usize = 5;
 
 impl Spread {
     /// Whoever leads looks as often as it says that it is there.
@@ -67,10 +62,9 @@ impl Group {
     /// to begin with.
     pub fn spread_to(&mut self, members: impl IntoIterator<Item = u64>) {
         self.spread.reached = members.into_iter().collect();
-        let fed: Vec<u64> = self.spread.fed.keys().copied().collect();
-        let reached = |member: &u64| self.spread.reached.contains(member);
-        let not: Vec<u64> = fed.into_iter().filter(|member| !reached(member)).collect();
-        not.into_iter().for_each(|member| self.send_directly(member));
+        let Spread { reached, feeding, .. } = &self.spread;
+        let not = feeding.iter().map(|(member, _)| member).filter(|member| !reached.contains(member));
+        not.collect::<Vec<u64>>().into_iter().for_each(|member| self.send_directly(member));
     }
 
     /// At a member that follows: the term, and up to which position its log is that of the leader of this term, durable or
@@ -123,7 +117,13 @@ impl Group {
     /// At the leader: how many members are given appends by others.
     #[must_use]
     pub fn fed(&self) -> usize {
-        self.spread.fed.len()
+        self.spread.feeding.len()
+    }
+
+    /// At the leader: whether this member is given appends by others.
+    #[must_use]
+    pub fn is_fed(&self, member: u64) -> bool {
+        self.spread.feeding.is_fed(member)
     }
 
     /// At the leader of a term: these members have its log on their disks up to these positions. What is of another term,
@@ -134,27 +134,21 @@ impl Group {
             return;
         }
         let (id, last) = (engine.id, engine.raft_log.last_index());
-        let mut is_news = false;
+        let (mut is_news, mut next) = (false, 0);
         let mut others = Vec::new();
         for (member, position) in acknowledged {
             // In its term a leader has lost nothing: nobody has more of its log.
             if member == id || position > last {
                 continue;
             }
-            let fed = self.spread.fed.get_mut(&member);
-            let Some(progress) = engine.mut_prs().get_mut(member) else { continue };
-            if let Some(fed) = fed.filter(|_| progress.state == ProgressState::Replicate) {
-                fed.silent = 0;
-                progress.recent_active = true;
-                is_news |= progress.maybe_update(position);
-                progress.ins.free_to(position);
-            } else {
+            if let Some(more) = self.spread.feeding.heard_of(member, position, &mut next) {
+                is_news |= more;
+            } else if engine.prs().get(member).is_some() {
                 others.push((member, position));
             }
         }
-        if is_news && engine.maybe_commit() {
-            // To those who are not fed.
-            engine.bcast_append();
+        if is_news {
+            self.commit_fed();
         }
         // Whom the engine sends to it sends more when it hears from him.
         for (from, index) in others {
@@ -162,8 +156,56 @@ impl Group {
             answer.set_msg_type(MessageType::MsgAppendResponse);
             // It is of a member, so the engine takes it.
             let _ = self.raft.step(answer);
+            self.commit_fed();
         }
         self.choose_timeout();
+    }
+
+    /// Sees what is committed by what those have who are fed, and the others.
+    pub(crate) fn commit_fed(&mut self) {
+        let engine = &mut self.raft.raft;
+        if !self.spread.feeding.is_of(engine) {
+            return;
+        }
+        let agreed = self.spread.feeding.agreed(engine);
+        if cfg!(debug_assertions) {
+            self.spread.feeding.tell(engine);
+            let committed = engine.raft_log.committed;
+            let (by_engine, _) = engine.mut_prs().maximal_committed_index();
+            assert_eq!(agreed.unwrap_or(committed), by_engine.max(committed), "counted by the same rule");
+        }
+        let (term, id) = (engine.term, engine.id);
+        if !agreed.is_some_and(|position| engine.raft_log.maybe_commit(position, term)) {
+            return;
+        }
+        let committed = engine.raft_log.committed;
+        if let Some(own) = engine.mut_prs().get_mut(id) {
+            own.update_committed(committed);
+        }
+        if !self.spread.feeding.is_everybody(engine) {
+            engine.bcast_append();
+        }
+    }
+
+    /// At the leader of those who are fed: its own disk has its log up to an entry. The engine would sort all members for
+    /// that, each time.
+    pub(crate) fn own_stored(&mut self, (position, term): (u64, u64)) {
+        let engine = &mut self.raft.raft;
+        if !self.spread.feeding.is_of(engine) {
+            return;
+        }
+        let id = engine.id;
+        if engine.raft_log.maybe_persist(position, term)
+            && let Some(own) = engine.mut_prs().get_mut(id)
+            && own.maybe_update(position)
+        {
+            self.commit_fed();
+        }
+    }
+
+    /// Tells the engine what those have who are fed.
+    pub(crate) fn tell_engine(&mut self) {
+        self.spread.feeding.tell(&mut self.raft.raft);
     }
 
     /// Time goes on: who keeps up is fed, and who does not is sent to.
@@ -180,43 +222,41 @@ impl Group {
         let (id, last) = (engine.id, engine.raft_log.last_index());
         // Whom the lead is handed to has to be sent the rest by the engine, which waits for that alone.
         let heir = engine.lead_transferee;
-        let mut late = Vec::new();
-        let mut in_step = Vec::new();
-        for (member, progress) in engine.prs().iter().filter(|(member, _)| **member != id) {
-            let keeps_up = progress.state == ProgressState::Replicate;
-            match self.spread.fed.get(member) {
-                Some(fed) if !keeps_up || progress.matched < fed.wanted || fed.silent >= SILENT_LOOKS => {
-                    late.push(*member);
-                }
-                // Everything was sent to it, so it lacks nothing that is spread from now on.
-                None if keeps_up
-                    && progress.recent_active
-                    && progress.next_idx > last
-                    && heir != Some(*member)
-                    && self.spread.reached.contains(member) =>
-                {
-                    in_step.push(*member);
-                }
-                _ => {}
-            }
+        let keeps_up =
+            |member: u64| engine.prs().get(member).is_some_and(|it| it.state == ProgressState::Replicate);
+        let lost = self.spread.feeding.iter().map(|(member, _)| member).filter(|member| !keeps_up(*member));
+        let mut late: Vec<u64> = lost.collect();
+        late.extend(self.spread.feeding.look(last, SILENT_LOOKS));
+        late.iter().for_each(|member| self.send_directly(*member));
+        let engine = &self.raft.raft;
+        // Everything was sent to it, so it lacks nothing that is spread from now on.
+        let in_step = engine.prs().iter().filter(|(member, progress)| {
+            let is_new = **member != id && heir != Some(**member) && !self.spread.feeding.is_fed(**member);
+            let is_there = progress.recent_active && progress.next_idx > last;
+            is_new
+                && is_there
+                && progress.state == ProgressState::Replicate
+                && self.spread.reached.contains(member)
+                && !late.contains(member)
+        });
+        let in_step: Vec<(u64, u64)> =
+            in_step.map(|(member, progress)| (*member, progress.matched)).collect();
+        if in_step.is_empty() {
+            return;
         }
-        late.into_iter().for_each(|member| self.send_directly(member));
-        for fed in self.spread.fed.values_mut() {
-            fed.wanted = last;
-            fed.silent += 1;
-        }
-        for member in in_step {
+        self.spread.feeding.begin(engine, engine.store().conf_state());
+        for (member, matched) in in_step {
             self.raft.raft.adjust_max_inflight_msgs(member, 0);
-            self.spread.fed.insert(member, Fed { wanted: last, silent: 0 });
+            self.spread.feeding.feed(member, matched, last);
         }
     }
 
     /// A member is not fed any more, if it was: the leader sends to it.
     pub(crate) fn send_directly(&mut self, member: u64) {
-        if self.spread.fed.remove(&member).is_none() {
+        let engine = &mut self.raft.raft;
+        if !self.spread.feeding.release(member, engine) {
             return;
         }
-        let engine = &mut self.raft.raft;
         let (window, leads) = (engine.max_inflight, engine.state == StateRole::Leader);
         let Some(progress) = engine.mut_prs().get_mut(member) else { return };
         if leads && progress.state == ProgressState::Replicate {
@@ -231,22 +271,24 @@ impl Group {
 
     /// Nobody is fed: the term is over, or others are the members.
     pub(crate) fn feed_nobody(&mut self) {
-        if self.spread.fed.is_empty() {
+        if self.spread.feeding.is_empty() {
             return;
         }
-        let fed: Vec<u64> = self.spread.fed.keys().copied().collect();
+        let fed: Vec<u64> = self.spread.feeding.iter().map(|(member, _)| member).collect();
         fed.into_iter().for_each(|member| self.send_directly(member));
         let reached = core::mem::take(&mut self.spread.reached);
+        let mut rounds = core::mem::take(&mut self.spread.rounds);
+        rounds.forget();
         let in_step = self.spread.in_step;
-        self.spread = Spread { reached, in_step, ..Spread::new(self.spread.look_ticks) };
+        self.spread = Spread { reached, in_step, rounds, ..Spread::new(self.spread.look_ticks) };
     }
 
     /// A member says something itself. Who refuses something lacks what was before it: that is found out directly.
     pub(crate) fn hear(&mut self, message: &eraftpb::Message) {
-        if let Some(fed) =
-            self.spread.fed.get_mut(&message.from).filter(|_| message.term == self.raft.raft.term)
-        {
-            fed.silent = 0;
+        if message.term == self.raft.raft.term {
+            let is_acknowledged = message.get_msg_type() == MessageType::MsgAppendResponse && !message.reject;
+            let position = if is_acknowledged { message.index } else { 0 };
+            self.spread.feeding.heard_of(message.from, position, &mut 0);
         }
         if message.reject && message.get_msg_type() == MessageType::MsgAppendResponse {
             self.send_directly(message.from);
@@ -254,31 +296,31 @@ impl Group {
     }
 
     /// Takes out what the engine would say to each of those who are fed: that the leader is there. A question rides on some
-    /// of it, and waits for an answer of each.
+    /// of it; it stays where no round asks it, or none has been answered for long.
     pub(crate) fn drop_heartbeats(&mut self, messages: &mut Vec<eraftpb::Message>) {
-        if self.spread.fed.is_empty() {
+        if self.spread.feeding.is_empty() {
             return;
         }
         let before = messages.len();
         let spread = &self.spread;
         messages.retain(|message| {
             message.get_msg_type() != MessageType::MsgHeartbeat
-                || !message.context.is_empty()
-                || !spread.fed.contains_key(&message.to)
+                || !(message.context.is_empty() || spread.rounds.is_asked(&message.context))
+                || !spread.feeding.is_fed(message.to)
         });
         self.spread.is_idle |= messages.len() < before;
     }
 
     /// What is new comes out for all who are fed: entries, that more of them are committed, or that the leader is there.
     pub(crate) fn spread(&mut self, entries: &[eraftpb::Entry], out: &mut Vec<Output>) {
-        if !self.leads() {
+        if !self.spread.feeding.is_of(&self.raft.raft) {
             return self.feed_nobody();
         }
         let engine = &self.raft.raft;
         let (term, id) = (engine.term, engine.id);
         let (last, committed) = (engine.raft_log.last_index(), engine.raft_log.committed);
         let is_news = !entries.is_empty() || committed > self.spread.committed || self.spread.is_idle;
-        if self.spread.fed.is_empty() || !is_news {
+        if !is_news {
             return;
         }
         let mut previous = entries.first().map_or(last, |first| first.index - 1);

@@ -176,15 +176,17 @@ fn seeds() -> (u64, u64) {
 #[test]
 fn members_agree_where_appends_come_out_once_for_all() {
     let (first, seeds) = seeds();
-    let (mut committed, mut spread) = (0, 0);
+    let (mut committed, mut spread, mut answered) = (0, 0, 0);
     for seed in first..first + seeds {
         let mut world = World::new(&[1, 2, 3], &[4, 5]);
         world.spread_appends();
         let world = live(world, seed, 2_000, None);
         committed += world.committed.len() as u64;
         spread += world.spread;
+        answered += world.reads_answered;
     }
-    println!("{committed} entries committed, {spread} appends for all");
+    println!("{committed} entries committed, {spread} appends for all, {answered} reads answered");
+    assert!(answered > 2 * seeds || seeds < 100, "reads are answered");
     assert!((committed > 20 * seeds && spread > 20 * seeds) || seeds < 100, "the faults leave room for work");
 }
 

@@ -11,6 +11,8 @@ struct Three {
     groups: BTreeMap<u64, Group>,
     sent: Vec<Message>,
     spread: Vec<Message>,
+    /// Who has been told where the timeline ends, and which question that was.
+    answered: Vec<(u64, u64)>,
 }
 
 impl Three {
@@ -18,7 +20,8 @@ impl Three {
         let base = Mark { position: 1, term: 1, members: Members::of_voters(&[1, 2, 3]) };
         let restored = Restored { base, ..Restored::default() };
         let group = |id| (id, Group::new(&Config::new(id, id), &restored).unwrap());
-        let mut three = Self { groups: [1, 2, 3].map(group).into(), sent: Vec::new(), spread: Vec::new() };
+        let groups = [1, 2, 3].map(group).into();
+        let mut three = Self { groups, sent: Vec::new(), spread: Vec::new(), answered: Vec::new() };
         three.leader().spread_to(1..=3);
         three.leader().campaign();
         three.talk();
@@ -35,12 +38,13 @@ impl Three {
     }
 
     fn poll(&mut self) {
-        for group in self.groups.values_mut() {
+        for (id, group) in &mut self.groups {
             while let Some(output) = group.poll() {
                 match output {
                     Output::Send(message) => self.sent.push(message),
                     Output::Spread(message) => self.spread.push(message),
                     Output::Store(store) => group.stored(store.number),
+                    Output::Read { id: question, .. } => self.answered.push((*id, question)),
                     _ => {}
                 }
             }
@@ -165,4 +169,87 @@ fn whom_the_lead_is_handed_to_is_sent_what_it_lacks() {
     };
     three.talk();
     assert!(three.groups.values().all(|group| group.status().last == position));
+}
+
+#[test]
+fn a_question_is_answered_when_more_than_half_have_heard_of_its_round() {
+    let mut three = Three::new();
+    let term = three.leader().status().term;
+    three.spread.clear();
+    three.leader().read(7);
+    three.leader().read(8);
+    // That of another member comes with a message, and is in the same round.
+    three.groups.get_mut(&2).unwrap().read(9);
+    let asked = |it: &mut Group| std::iter::from_fn(|| it.poll()).collect::<Vec<Output>>();
+    let [Output::Send(question)] = &asked(three.groups.get_mut(&2).unwrap())[..] else { panic!("one") };
+    three.leader().step(question.clone()).unwrap();
+    three.talk();
+    assert!(three.sent.is_empty(), "nobody is asked directly: {:?}", three.sent);
+    let [append] = &three.spread[..] else { panic!("one append for all: {:?}", three.spread) };
+    assert_eq!(append.place().map(|(previous, last)| last - previous), Some(0));
+    let round = three.leader().round();
+    // Of another term, not a member, the leader itself, a round that has not begun, one from before.
+    three.leader().confirm(term + 1, [(2, round)]);
+    three.leader().confirm(term - 1, [(2, round)]);
+    three.leader().confirm(term, [(4, round), (0, round), (1, round), (2, round + 1), (3, round - 1)]);
+    three.talk();
+    assert_eq!(three.answered, []);
+    three.leader().confirm(term, [(3, round)]);
+    three.talk();
+    assert_eq!(three.answered, [(1, 7), (1, 8), (2, 9)]);
+}
+
+#[test]
+fn who_has_heard_of_a_round_has_not_heard_of_the_next_one() {
+    let mut three = Three::new();
+    let term = three.leader().status().term;
+    for question in [7, 8] {
+        three.leader().read(question);
+        three.poll();
+    }
+    let round = three.leader().round();
+    three.leader().confirm(term, [(2, round - 1)]);
+    three.talk();
+    assert_eq!(three.answered, [(1, 7)]);
+    // One of whom was heard twice is one, and there are others whom nobody has heard of.
+    three.leader().confirm(term, [(2, round - 1), (2, round - 1), (3, round - 1)]);
+    three.talk();
+    assert_eq!(three.answered, [(1, 7)]);
+    three.leader().confirm(term, [(2, round)]);
+    three.talk();
+    assert_eq!(three.answered, [(1, 7), (1, 8)]);
+}
+
+#[test]
+fn a_round_of_which_nobody_hears_is_asked_directly() {
+    let mut three = Three::new();
+    three.leader().read(7);
+    three.talk();
+    assert_eq!(three.answered, []);
+    for _ in 0..3 {
+        three.tick();
+    }
+    assert_eq!(three.answered, [(1, 7)]);
+}
+
+/// How many ticks go by before a member that hears nothing wants to lead.
+fn waits(rank: Option<usize>) -> usize {
+    let base = Mark { position: 1, term: 1, members: Members::of_voters(&[1, 2, 3]) };
+    let mut group = Group::new(&Config::new(1, 7), &Restored { base, ..Restored::default() }).unwrap();
+    group.set_rank(rank);
+    let asks = |group: &mut Group| {
+        group.tick();
+        std::iter::from_fn(|| group.poll()).any(|output| matches!(output, Output::Send(_)))
+    };
+    1 + std::iter::repeat_with(|| asks(&mut group)).take_while(|asks| !asks).count()
+}
+
+#[test]
+fn with_a_rank_one_wants_to_lead_after_the_other_and_everybody_in_the_end() {
+    let least = Config::new(1, 7).election_ticks + 1;
+    for rank in [0, 1, 5, 253, 1000] {
+        assert_eq!(waits(Some(rank)), least + rank);
+    }
+    assert_eq!(waits(Some(usize::MAX)), least + 1000);
+    assert!((least - 1..2 * least).contains(&waits(None)));
 }

@@ -86,6 +86,7 @@ impl Meeting {
                 folder: disk.folder().to_owned(),
                 software: format!("stoa {}", env!("CARGO_PKG_VERSION")),
                 levels: settings.site.is_some().then_some(tree_options.levels),
+                reads_forest: settings.forest().is_some(),
             };
             // It is sent by the first partition, with which the log is.
             let newest = newest.take();
@@ -287,6 +288,7 @@ impl Ensemble {
     ) -> Result<(), String> {
         let (now, starts) = (clock.now(), &identity.starts);
         server.peer_levels(short(id), identity.levels);
+        server.peer_reads_forest(short(id), identity.reads_forest);
         if self.share.partition == FIRST && self.peers.is_older_than_known(&identity) {
             tracing::warn!(
                 "server {id} knows a later start of this server than its data folder has: that is an older copy, so this \
@@ -326,7 +328,10 @@ impl Ensemble {
         match output {
             PeerOutput::Send { to, message } => {
                 // What is not connected, or does not keep up, is asked again by whoever misses it.
-                self.peers.send(u64::from(to), message.encode());
+                let fits = |most: usize| self.peers.queued_bytes(u64::from(to)) <= most;
+                if message.backlog_bytes_max().is_none_or(fits) {
+                    self.peers.send(u64::from(to), message.encode());
+                }
             }
             PeerOutput::Snapshot { to, position, message } => {
                 let newest = self.newest.borrow().clone();

@@ -329,8 +329,11 @@ fn core_config(settings: &Settings) -> Config {
         site: settings.site.as_ref().map(|_| SiteConfig {
             policy: PolicySettings { kind: settings.site_policy, ..PolicySettings::default() },
             automatic_promotion: settings.site_automatic_promotion,
+            // A tenth of the way to the next data centre, and most of what streams cost.
+            ship_pause_us: 1000,
             moves: false,
         }),
+        forest: settings.forest(),
         heartbeat_ms: millis(settings.heartbeat).max(1),
         election_heartbeats: (millis(settings.election_timeout) / millis(settings.heartbeat).max(1)).max(2),
         limits: Limits {

@@ -150,6 +150,9 @@ struct Ensembles {
     /// Appends go down trees.
     #[arg(long)]
     forest: bool,
+    /// The same, and every other start of a server is one of a release that knows nothing of that.
+    #[arg(long)]
+    upgrades: bool,
     /// So many readers, below members and below each other.
     #[arg(long, default_value_t = 0)]
     readers: usize,
@@ -285,17 +288,21 @@ impl Ensembles {
     fn run(&self) -> ExitCode {
         self.lives.seeds.each("crates/sim/src/ensemble/settings.rs", |seed| {
             let mut settings = ensemble::Settings::of(seed, self.servers, self.lives.kind.as_deref())?;
-            if self.forest {
+            let mut ways = String::new();
+            if self.upgrades {
+                settings = settings.with_upgrades();
+                ways += " --upgrades";
+            } else if self.forest {
                 settings = settings.with_forest();
+                ways += " --forest";
             }
             if self.readers > 0 {
                 settings = settings.with_readers(self.readers);
+                ways += &format!(" --readers {}", self.readers);
             }
             let ensemble::Settings { name, servers, .. } = settings;
             AT_HAND.set(format!(
-                "stoa-sim ensemble --seeds 1 --from {seed} --servers {servers} --kind {name}{}{} --trace",
-                if self.forest { " --forest" } else { "" },
-                if self.readers > 0 { format!(" --readers {}", self.readers) } else { String::new() },
+                "stoa-sim ensemble --seeds 1 --from {seed} --servers {servers} --kind {name}{ways} --trace"
             ));
             Some((format!("{seed} ({name})"), ensemble::World::new(seed, settings, self.lives.trace).run()))
         })

@@ -80,6 +80,37 @@ fn ensembles_live_with_a_forest() {
     assert!(total.emptied > 0 && total.reconfigs > 0 && total.taken_over > 0, "{total}");
 }
 
+/// There are three servers, and trees from four on: with those who are added they begin, and nothing is said before.
+#[test]
+fn a_forest_begins_when_enough_servers_have_come() {
+    let live = |seed, kind| {
+        let settings = Settings::of(seed, Some(3), Some(kind)).expect("it is one of the kinds");
+        let mut settings = settings.with_forest();
+        settings.config.forest.iter_mut().for_each(|forest| forest.servers_min = 4);
+        World::new(seed, settings, false).run().expect("these seeds pass")
+    };
+    let total = (1..=8).map(|seed| live(seed, "members")).fold(Outcome::default(), |sum, it| sum + it);
+    assert!(total.frames > 1000 && total.reconfigs > 8, "{total}");
+    assert_eq!(live(1, "calm").frames, 0);
+}
+
+/// Servers of the release before, which have no forest, come and go: nothing is said to them that they cannot read.
+#[test]
+fn releases_with_a_forest_and_without_live_together() {
+    let live = |seed, servers| {
+        let settings =
+            Settings::of(seed, servers, None).expect("every seed stands for something").with_upgrades();
+        let outcome = World::new(seed, settings, false).run();
+        outcome.unwrap_or_else(|failure| {
+            panic!("stoa-sim ensemble --seeds 1 --from {seed} --upgrades --trace: {failure}")
+        })
+    };
+    let of_few = (1..=21).map(|seed| live(seed, Some(5)));
+    let of_many = (22..=25).map(|seed| live(seed, Some(11)));
+    let total = of_few.chain(of_many).fold(Outcome::default(), |sum, outcome| sum + outcome);
+    assert!(total.frames > 10_000 && total.starts > 100, "{total}");
+}
+
 #[test]
 fn disks_are_lost_rot_is_noticed_and_servers_only_read() {
     let live = |kind, seed| {

@@ -29,6 +29,7 @@ extern crate alloc;
 mod barriers;
 mod birth;
 mod forest;
+mod forest_status;
 mod known_disks;
 mod message;
 mod peers;
@@ -43,6 +44,10 @@ mod timeline;
 pub use barriers::Barrier;
 pub use birth::{DiskId, Standing};
 pub use forest::ForestConfig;
+pub use forest_status::{
+    ForestCounts, ForestPlace, ForestServer, ForestShape, ForestStatus, ForestTree, Lateness, Repair,
+    RepairCause,
+};
 pub use known_disks::{Acquaintance, Disks, KnownDisk, KnownDisks};
 pub use message::{BadMessage, Forward, Message};
 pub use peers::{Wanted, member_of, server_of, servers_of};

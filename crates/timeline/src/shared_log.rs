@@ -319,6 +319,11 @@ impl SharedLog {
         self.group.status()
     }
 
+    /// At the leader: whether this member is given appends by others.
+    pub(crate) fn is_fed(&self, member: u64) -> bool {
+        self.group.is_fed(member)
+    }
+
     pub(crate) fn is_taking_over(&self) -> bool {
         self.group.is_taking_over() || self.adopts.is_some()
     }

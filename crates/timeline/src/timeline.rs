@@ -140,7 +140,8 @@ impl<C: Copy + Ord> Timeline<C> {
         let birth = || Birth::new(config.server, config.disk, &config.founders);
         let is_new = log.as_ref().is_some_and(|log| log.history().is_none());
         // The number of its requests differs from process to process, too, and is drawn apart from this one's votes.
-        let forest = Forest::new(config.server, config.forest.clone(), stream, &members);
+        let of_forest = config.forest.clone().filter(|_| config.partition == FIRST);
+        let forest = Forest::new(config.server, of_forest, stream, &members);
         let mut timeline = Self {
             birth: is_new.then(birth),
             progress: Progress::new(config.member(), (position, base.term), vote.term, members),
@@ -311,7 +312,6 @@ impl<C: Copy + Ord> Timeline<C> {
         let is_idle = self.barriers.are_asked()
             && self.requests.are_given()
             && self.progress.is_idle()
-            && self.forest.is_idle()
             && !self.readers.wants_snapshot;
         if is_idle && self.log.as_mut().is_none_or(|log| log.is_idle()) {
             return None;
@@ -330,12 +330,9 @@ impl<C: Copy + Ord> Timeline<C> {
             }
             let output = if let Some(delivery) = self.progress.poll() {
                 self.take_delivery(delivery)
-            } else if let Some(output) = self.log.as_mut()?.poll() {
-                self.carry_out(output)
-            } else if self.run_forest() {
-                None
             } else {
-                return None;
+                let output = self.log.as_mut()?.poll()?;
+                self.carry_out(output)
             };
             if output.is_some() {
                 return output;
@@ -348,11 +345,17 @@ impl<C: Copy + Ord> Timeline<C> {
         match output {
             GroupOutput::Send(message) => {
                 let to = server_of(message.to())?;
+                if message.grants() {
+                    self.is_for_another();
+                }
                 if !self.goes_up(to, &message) {
                     self.say(to, Message::Group(message));
                 }
             }
-            GroupOutput::Spread(message) => self.forest.spread(self.now_us, &message),
+            GroupOutput::Spread(message) => {
+                let round = self.log.as_mut()?.group().round();
+                self.forest.spread(self.now_us, &message, round);
+            }
             GroupOutput::SendSnapshot(message) => {
                 let position = message.snapshot().map_or(0, |mark| mark.position);
                 let to = server_of(message.to())?;

@@ -109,6 +109,12 @@ impl Replica {
         self.pump();
     }
 
+    /// Another server of this ensemble is about to be connected, and has said whether it understands messages of the
+    /// forest and has it; where nothing is said it does.
+    pub fn peer_reads_forest(&mut self, peer: u8, reads: bool) {
+        self.timeline.peer_reads_forest(peer, reads);
+    }
+
     /// A connection to another server is there (again): what was sent before may be lost.
     pub fn peer_connected(&mut self, peer: u8, now: Now) {
         self.at(now);
@@ -134,10 +140,16 @@ impl Replica {
         self.timeline.peer_emptied(peer);
     }
 
-    /// What is to be sent to other servers, oldest first.
+    /// What is to be sent to other servers, oldest first. Asking says that all that had come is handed in: what the servers
+    /// of a forest have acknowledged by then goes on together.
     pub fn poll_peer(&mut self) -> Option<PeerOutput> {
-        self.pump();
-        self.timeline.poll_peer()
+        loop {
+            self.pump();
+            let output = self.timeline.poll_peer();
+            if output.is_some() || !self.timeline.run_forest() {
+                return output;
+            }
+        }
     }
 
     /// There is another list of servers.

@@ -3,7 +3,7 @@
 use crate::replica::Replica;
 use crate::status::{Role, Status};
 use alloc::vec::Vec;
-use stoa_timeline::{Lead, server_of, servers_of};
+use stoa_timeline::{ForestStatus, Lead, server_of, servers_of};
 
 impl Replica {
     /// Whether clients are served what the ensemble agrees on. One of several without room for it has no
@@ -38,6 +38,13 @@ impl Replica {
         let wanted = self.membership().unwrap_or_default();
         let without = servers_of(&self.timeline.members().learners);
         without.into_iter().filter(|server| wanted.votes(*server)).collect()
+    }
+
+    /// How it stands with the trees down which appends go; `None` where there cannot be any, and at other partitions than
+    /// the first one.
+    #[must_use]
+    pub fn forest_status(&self) -> Option<ForestStatus> {
+        self.timeline.forest_status()
     }
 
     /// Where this server stands among the others.

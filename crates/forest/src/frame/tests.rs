@@ -13,6 +13,7 @@ fn spread(content: Content) -> Frame {
         settings: Settings::default(),
         tree: 4,
         number: 77,
+        round: 1,
         aside,
         place,
         content,
@@ -20,8 +21,9 @@ fn spread(content: Content) -> Frame {
 }
 
 fn acknowledge() -> Acknowledge {
-    let item = |server, disk, position| Acknowledgement { server, disk, position };
-    Acknowledge { term: 7, items: vec![item(1, 5, 1000), item(2, u64::MAX, 1064), item(2, u64::MAX - 1, 3)] }
+    let item = |server, disk, position, round| Acknowledgement { server, disk, position, round };
+    let items = vec![item(1, 5, 1000, 6), item(2, u64::MAX, 1064, 5), item(2, u64::MAX - 1, 3, 0)];
+    Acknowledge { term: 7, items }
 }
 
 fn samples() -> Vec<Frame> {
@@ -56,13 +58,13 @@ fn their_bytes_are_what_they_have_always_been() {
     assert_eq!(
         all,
         [
-            "0107ac0209050503080002044de80740736f6d6520617070656e64",
-            "0107ac0209050503080002044de80740",
-            "0207ac0209050503080002044de80740",
-            "0307ac0209050503080002044de80740",
-            "0407a8080301050000000000000040\
-             02feffffffffffffffa50802ffffffffffffffff00",
-            "04010000",
+            "0107ac0209050503080002044d01e80740736f6d6520617070656e64",
+            "0107ac0209050503080002044d01e80740",
+            "0207ac0209050503080002044d01e80740",
+            "0307ac0209050503080002044d01e80740",
+            "0407a80806030105000000000000004000\
+             02feffffffffffffffa5080602ffffffffffffffff0001",
+            "0401000000",
             "05070306",
             "06070306656e7472696573",
             "07070201fe",
@@ -119,11 +121,11 @@ fn any_other_bytes_are_another_frame_or_an_error() {
 #[test]
 fn nothing_is_believed_before_it_is_there() {
     // A count of items that would take all memory.
-    let mut bytes = vec![ACKNOWLEDGE, 1, 9];
+    let mut bytes = vec![ACKNOWLEDGE, 1, 9, 0];
     put_number(&mut bytes, 1 << 60);
     assert_eq!(Frame::decode(bytes.into()), Err(DecodeError::Short));
-    // A position below 0, one item twice, no server, no largest.
-    let item = |server: u8, behind: u8| [&[server][..], &[0; 8], &[behind]].concat();
+    // A position below 0, one item twice, no server, no largest; the same of rounds.
+    let item = |server: u8, behind: u8| [&[server][..], &[0; 8], &[behind, 0]].concat();
     for (items, error) in [
         ([item(1, 10), item(2, 0)], DecodeError::Place),
         ([item(1, 0), item(1, 0)], DecodeError::Server),
@@ -131,8 +133,12 @@ fn nothing_is_believed_before_it_is_there() {
         ([item(0, 0), item(1, 0)], DecodeError::Server),
         ([item(1, 1), item(2, 1)], DecodeError::Place),
     ] {
-        let bytes = [vec![ACKNOWLEDGE, 1, 9, 2], items.concat()].concat();
+        let bytes = [vec![ACKNOWLEDGE, 1, 9, 0, 2], items.concat()].concat();
         assert_eq!(Frame::decode(bytes.into()), Err(error));
+    }
+    for rounds in [4, 1] {
+        let bytes = [vec![ACKNOWLEDGE, 1, 9, 3, 1, 1], vec![0; 8], vec![0, rounds]].concat();
+        assert_eq!(Frame::decode(bytes.into()), Err(DecodeError::Place), "{rounds}");
     }
     for (bytes, error) in [
         (&[][..], DecodeError::Short),
@@ -140,9 +146,9 @@ fn nothing_is_believed_before_it_is_there() {
         (&[8], DecodeError::Kind(8)),
         (&[COMPLAINT, 1, 1, 16, 1], DecodeError::Tree),
         (&[COMPLAINT, 1, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 1], DecodeError::Number),
-        (&[HEADER, 1, 1, 1, 5, 5, 0, 1, 1, 5, 0], DecodeError::Place),
-        (&[HEADER, 1, 1, 1, 5, 4, 0, 1, 1, 5, 1], DecodeError::Tree),
-        (&[IDLE, 1, 1, 1, 5, 5, 0, 1, 1, 5, 6], DecodeError::Place),
+        (&[HEADER, 1, 1, 1, 5, 5, 0, 1, 1, 0, 5, 0], DecodeError::Place),
+        (&[HEADER, 1, 1, 1, 5, 4, 0, 1, 1, 0, 5, 1], DecodeError::Tree),
+        (&[IDLE, 1, 1, 1, 5, 5, 0, 1, 1, 0, 5, 6], DecodeError::Place),
     ] {
         assert_eq!(Frame::decode(Bytes::copy_from_slice(bytes)), Err(error), "{bytes:?}");
     }

@@ -238,9 +238,7 @@ fn a_child_that_reads_too_slowly_pulls() {
     let slow = interiors(&world, 0)[2];
     // All its parents have too much for it.
     let parents: Vec<u8> = (0..5).filter_map(|tree| shape.parent(tree, slow)).collect();
-    for parent in parents {
-        world.servers.get_mut(&parent).unwrap().relay.set_outstanding(slow, 2 << 20);
-    }
+    world.full = parents.into_iter().map(|parent| (parent, slow)).collect();
     for _ in 0..10 {
         world.propose(4);
         world.run(1000);
@@ -248,9 +246,7 @@ fn a_child_that_reads_too_slowly_pulls() {
     assert_eq!(world.servers[&slow].end, 0);
     assert!(world.servers[&if slow == 2 { 3 } else { 2 }].end > 0);
     // As soon as it hears of anything it asks for all it has missed.
-    for server in world.servers.values_mut() {
-        server.relay.set_outstanding(slow, 0);
-    }
+    world.full.clear();
     world.run(60_000);
     assert!(world.counts.pulls > 0);
     world.assert_whole();

@@ -6,7 +6,7 @@
 use crate::rng::Rng;
 use bytes::Bytes;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use stoa_forest::{Acknowledgement, Frame, Ids, Limits, Output, Place, Pulled, Relay, Settings, Spreader};
 
 /// How long a turn of a server waits for more that may come.
@@ -79,6 +79,8 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     pub(crate) counts: Counts,
     pub(crate) limits: Limits,
+    /// From whom too much waits for whom.
+    pub(crate) full: BTreeSet<(u8, u8)>,
     entry_bytes: usize,
     settings: Settings,
     events: BinaryHeap<Reverse<(u64, u64)>>,
@@ -103,6 +105,7 @@ impl World {
             faults: Faults::NONE,
             counts: Counts::default(),
             limits,
+            full: BTreeSet::new(),
             entry_bytes,
             settings,
             events: BinaryHeap::new(),
@@ -305,7 +308,7 @@ impl World {
                     if server.spreader.is_some() && id != self.leader {
                         // It was replaced and does not know.
                     } else if server.spreader.is_some() {
-                        self.count(&[Acknowledgement { server: id, disk, position }]);
+                        self.count(&[Acknowledgement { server: id, disk, position, round: 0 }]);
                     } else {
                         server.relay.stored(term, disk, position);
                     }
@@ -394,6 +397,10 @@ impl World {
         match output {
             Output::Send { to, frame } => self.send(id, to, frame),
             Output::Deliver { term, place, body } => self.deliver(id, term, place, &body),
+            Output::Heard { term, round } => {
+                let server = self.servers.get_mut(&id).unwrap();
+                server.relay.heard(term, server.disk, round);
+            }
             Output::Asked { by, term, after, upto } => {
                 let server = &self.servers[&id];
                 assert!(
@@ -437,6 +444,9 @@ impl World {
             Frame::Pull(_) => self.counts.pulls += 1,
             Frame::Complaint(_) => self.counts.complaints += 1,
             _ => {}
+        }
+        if self.full.contains(&(id, to)) {
+            return;
         }
         if !self.servers.contains_key(&to) || self.faults.loss > 0 && self.rng.one_in(self.faults.loss) {
             return;

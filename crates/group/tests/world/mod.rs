@@ -39,6 +39,17 @@ pub(crate) struct Server {
 pub(crate) struct Parcel {
     pub(crate) message: Message,
     pub(crate) snapshot: Option<State>,
+    /// Which round it was, if it went to all.
+    pub(crate) round: Option<u64>,
+}
+
+/// That a member was in a term when it heard of a round, on its way to the leader of the term.
+#[derive(Debug, Clone, Copy)]
+struct Confirmed {
+    leader: u64,
+    term: u64,
+    member: u64,
+    round: u64,
 }
 
 /// A fault that the checks must find.
@@ -77,6 +88,7 @@ pub(crate) struct World {
     pub(crate) spread: u64,
     /// So many acknowledgements have come.
     acknowledged: u64,
+    confirmed: VecDeque<Confirmed>,
 }
 
 impl Drop for World {
@@ -106,6 +118,7 @@ impl World {
             spreads: false,
             spread: 0,
             acknowledged: 0,
+            confirmed: VecDeque::new(),
         };
         for id in voters.iter().chain(others) {
             let server = Server {
@@ -268,12 +281,20 @@ impl World {
                 message.acknowledges().filter(|_| self.spreads && !self.acknowledged.is_multiple_of(4));
             let lowered = u64::from(self.acknowledged.is_multiple_of(3));
             self.acknowledged += u64::from(message.acknowledges().is_some());
-            self.with(to, |group| match in_bulk {
-                Some(position) => {
-                    group.acknowledge(message.term(), [(from, position.saturating_sub(lowered))]);
+            let (term, mut is_in_term) = (message.term(), false);
+            self.with(to, |group| {
+                match in_bulk {
+                    Some(position) => {
+                        group.acknowledge(term, [(from, position.saturating_sub(lowered))]);
+                    }
+                    None => refused = group.step(message).err(),
                 }
-                None => refused = group.step(message).err(),
+                is_in_term = group.in_step().0 == term;
             });
+            if let Some(round) = parcel.round.filter(|_| is_in_term) {
+                self.confirmed.push_back(Confirmed { leader: from, term, member: to, round });
+            }
+            self.confirm();
             assert!(
                 matches!(refused, None | Some(stoa_group::StepError::Stranger)),
                 "{refused:?}: {}",
@@ -285,26 +306,40 @@ impl World {
         }
     }
 
+    /// Something of what members have said of rounds arrives, late and in any order, or does not.
+    fn confirm(&mut self) {
+        if !self.acknowledged.is_multiple_of(2) || self.confirmed.is_empty() {
+            return;
+        }
+        let at = self.acknowledged as usize % self.confirmed.len();
+        let Some(Confirmed { leader, term, member, round }) = self.confirmed.remove(at) else { return };
+        if self.is_up(leader) && !self.acknowledged.is_multiple_of(5) {
+            self.with(leader, |group| group.confirm(term, [(member, round)]));
+        }
+    }
+
     /// Carries out what a member wants done.
     fn act(&mut self, id: u64) {
         while let Some(output) = self.server(id).group.as_mut().and_then(Group::poll) {
             match output {
                 Output::Send(message) => {
                     self.tell(|| format!("{message}"));
-                    self.network.push_back(Parcel { message, snapshot: None });
+                    self.network.push_back(Parcel { message, snapshot: None, round: None });
                 }
                 Output::Spread(message) => {
                     self.tell(|| format!("{message}"));
                     self.spread += 1;
+                    let round = self.server(id).group.as_ref().map(Group::round);
                     for to in self.servers.keys().filter(|to| **to != id) {
-                        self.network.push_back(Parcel { message: message.addressed(*to), snapshot: None });
+                        let message = message.addressed(*to);
+                        self.network.push_back(Parcel { message, snapshot: None, round });
                     }
                 }
                 Output::SendSnapshot(message) => {
                     let position = message.snapshot().unwrap().position;
                     self.tell(|| format!("{message}"));
                     let state = self.servers[&id].snapshots[&position];
-                    self.network.push_back(Parcel { message, snapshot: Some(state) });
+                    self.network.push_back(Parcel { message, snapshot: Some(state), round: None });
                 }
                 Output::Store(store) => self.store(id, store),
                 Output::Committed(entries) => self.apply(id, &entries),

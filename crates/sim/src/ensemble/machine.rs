@@ -491,7 +491,7 @@ impl World {
 
     fn start(&mut self, id: u8, recovered: Vec<Recovered>, log: stoa_storage::Log) -> Result<(), Failure> {
         let (servers, now) = (self.settings_of(id), self.machines[&id].clock.now(self.now_us));
-        let mut threads = Vec::new();
+        let (mut threads, mut has_forest) = (Vec::new(), false);
         for (partition, recovered) in (0..).zip(recovered) {
             let mut secret = [0; 32];
             for chunk in secret.chunks_mut(8) {
@@ -502,7 +502,12 @@ impl World {
                 // An entry a turn: what is committed waits for what comes in between.
                 own.limits.turn_cost = 1;
             }
-            let (joins, disk) = (self.machines[&id].joins, self.machines[&id].disk_id);
+            let machine = &self.machines[&id];
+            let (joins, disk) = (machine.joins, machine.disk_id);
+            if self.settings.upgrades && (u64::from(id) + machine.life).is_multiple_of(2) {
+                own.forest = None;
+            }
+            has_forest = own.forest.is_some();
             let part = match joins {
                 _ if self.is_reader(id) => ServerPart::Reader,
                 true => ServerPart::Joins,
@@ -521,6 +526,7 @@ impl World {
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         let mut process = Process::new(id, alone, threads, LogThread::new(log), now);
         process.is_of_site = self.settings.config.site.is_some();
+        process.has_forest = has_forest;
         machine.process = Some(process);
         machine.life += 1;
         machine.held.starts = std::mem::take(&mut machine.held.starts).and(machine.life);

@@ -40,7 +40,7 @@ pub(super) enum Input {
     HangUp(Key),
     Peer(u8, Bytes),
     /// Another server is connected, with this disk and these starts.
-    PeerConnected(u8, DiskId, Starts, Levels),
+    PeerConnected(u8, DiskId, Starts, Levels, bool),
     /// Another server has said which disk and which history it has, and is not of this one's.
     PeerMet(u8, [u8; 16], Standing),
     PeerLost(u8),
@@ -106,6 +106,9 @@ pub(super) struct TurnOutput {
 
 /// Where a history begins: what stands there says who founded it, and is no entry.
 const FOUNDED: u64 = 1;
+
+/// With what messages begin that are about a forest.
+const OF_FOREST: [u8; 2] = [9, 10];
 
 /// Why a turn ended before its end.
 #[derive(Debug)]
@@ -204,6 +207,8 @@ pub(super) struct Process {
     expiry: Expiry,
     /// It is of one of several sites.
     pub(super) is_of_site: bool,
+    /// Whether its release has a forest. What is said of one must not come to one of another release.
+    pub(super) has_forest: bool,
     /// It was told to stop, and does so by then at the latest.
     stops_by_us: Option<u64>,
 }
@@ -258,6 +263,7 @@ impl Process {
             words: BTreeMap::new(),
             expiry: Expiry::new(alone, now),
             is_of_site: false,
+            has_forest: true,
             stops_by_us: None,
         }
     }
@@ -428,8 +434,9 @@ impl Process {
             // The disks are the first partition's business, with which the log is.
             Input::PeerMet(peer, disk, standing) => thread.core.peer_met(peer, disk, standing, now),
             Input::PeerConnected(peer, ..) if of > 0 => thread.core.peer_connected(peer, now),
-            Input::PeerConnected(peer, disk, starts, levels) => {
+            Input::PeerConnected(peer, disk, starts, levels, has_forest) => {
                 thread.core.peer_levels(peer, levels);
+                thread.core.peer_reads_forest(peer, has_forest);
                 let shown = (disk, &starts);
                 acquaintance::meet(&mut thread.core, scene.known, peer, shown, now);
             }
@@ -488,6 +495,9 @@ impl Process {
         }
         let what = format_args!("{from} to {}: {:?}", self.id, &message[..message.len().min(60)]);
         scene.trace.detail(scene.now_us, "peer", what);
+        if !self.has_forest && message.first().is_some_and(|kind| OF_FOREST.contains(kind)) {
+            return wrong(format!("server {from} has told {} of a forest, whose release has none", self.id));
+        }
         if core.peer_message(from, message, scene.now).is_err() {
             return wrong(format!("server {} cannot read {from}", self.id));
         }

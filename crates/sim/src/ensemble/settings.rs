@@ -146,6 +146,8 @@ pub struct Settings {
     pub lasts_us: u64,
     /// The servers' settings.
     pub config: Config,
+    /// Every other start of a server is one of a release from before there was a forest.
+    pub upgrades: bool,
     /// Whether quotas are enforced.
     pub enforce_quota: bool,
     /// Bytes of a segment of their logs.
@@ -363,6 +365,7 @@ impl Settings {
             requests: 700,
             lasts_us: 30_000_000,
             config: config(),
+            upgrades: false,
             enforce_quota: false,
             segment_bytes: 16 << 10,
             faults: MIXED,
@@ -378,6 +381,13 @@ impl Settings {
         forest.limits.repeat_us = 40_000;
         self.config.forest = Some(forest);
         self
+    }
+
+    /// The same, while servers have the release with a forest or the one before, and go from the one to the other and
+    /// back.
+    #[must_use]
+    pub fn with_upgrades(self) -> Self {
+        Self { upgrades: true, ..self.with_forest() }
     }
 
     /// The kind with this name.

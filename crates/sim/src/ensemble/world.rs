@@ -766,7 +766,8 @@ impl World {
                     let shown = self.machines.get(&peer).map(|it| (it.disk_id, it.held.starts.clone()));
                     let (disk, starts) = shown.unwrap_or_default();
                     let levels = self.process(peer).map_or(Levels::UNSAID, |it| it.first().tree().levels());
-                    self.push(id, of, Input::PeerConnected(peer, disk, starts, levels));
+                    let has_forest = self.process(peer).is_some_and(|process| process.has_forest);
+                    self.push(id, of, Input::PeerConnected(peer, disk, starts, levels, has_forest));
                 }
             }
             Err(again_us) => self.schedule_at(again_us, Happening::Meet(a, b, of)),

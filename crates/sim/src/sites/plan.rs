@@ -262,6 +262,8 @@ fn base() -> Config {
         // The paper's policy: tokens come and go most with it.
         site: Some(SiteConfig {
             policy: PolicySettings { kind: PolicyKind::Consecutive(2), ..PolicySettings::default() },
+            // As in the server.
+            ship_pause_us: 1000,
             ..SiteConfig::default()
         }),
         heartbeat_ms: 40,

@@ -57,6 +57,11 @@ fn a_server_that_acknowledges_what_has_come_down_a_tree_and_is_not_stored_is_fou
 }
 
 #[test]
+fn a_server_that_tells_old_releases_of_the_forest_is_found() {
+    found_with("default", |it| *it = it.clone().with_upgrades(), Bug::OldReleasesAreTold);
+}
+
+#[test]
 fn a_leader_that_never_sends_to_whom_the_forest_does_not_reach_is_found() {
     found_in_forest(5, "network", Bug::WindowStaysShut);
 }

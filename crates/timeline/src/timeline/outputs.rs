@@ -81,6 +81,13 @@ impl Outgoing {
         matches!(self, Self::Timeline(Message::Forest(_)))
     }
 
+    /// How many bytes may wait for the same server before this is dropped: what goes down trees waits for nobody who
+    /// reads slowly, and is asked for by whoever lacks it. `None` for what is sent all the same.
+    #[must_use]
+    pub fn backlog_bytes_max(&self) -> Option<usize> {
+        self.is_of_forest().then_some(stoa_forest::BACKLOG_BYTES_MAX)
+    }
+
     /// What it says for the Raft group, if it is for that.
     #[must_use]
     pub fn of_group(&self) -> Option<&stoa_group::Message> {

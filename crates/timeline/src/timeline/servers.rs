@@ -16,6 +16,8 @@ const GIVE_AGAIN_HEARTBEATS: u64 = 5;
 /// Between the servers that could replace a leader whose end was noticed, so that they do not split
 /// the votes, microseconds.
 const CAMPAIGN_STAGGER_US: u64 = 20_000;
+/// How long electing somebody may take where there are many servers, microseconds.
+const ELECTION_US: u64 = 100_000;
 
 impl<C: Copy + Ord> Timeline<C> {
     // ---- which history it is ----
@@ -111,12 +113,7 @@ impl<C: Copy + Ord> Timeline<C> {
                     return Err(BadMessage);
                 }
             }
-            Message::Tag { tag, asks } => {
-                self.forest.connected(from, tag);
-                if asks {
-                    self.tell_tag(from, false);
-                }
-            }
+            Message::Tag { tag, asks } => self.take_tag(from, tag, asks),
             Message::Forward(forward) => received.asked = self.take_forwarded(from, forward),
             Message::Missing { term, stream, expected } => {
                 if term == self.progress.term && stream == self.requests.stream() {
@@ -159,7 +156,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// A connection to another server is there (again): what was sent before may be lost.
     pub fn peer_connected(&mut self, peer: u8) {
         self.peers.connect(peer);
-        self.tell_tag(peer, true);
+        self.meet_in_forest(peer);
         self.campaign_when_met();
         if member_of(peer) == self.progress.leader {
             self.requests.give_again_from(0);
@@ -171,7 +168,7 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn peer_emptied(&mut self, peer: u8) {
         debug_assert!(self.log.is_some(), "the first partition has the log, and knows the disks");
         self.peers.disconnect(peer);
-        self.forest.gone(self.now_us, peer);
+        self.lose_in_forest(peer);
         let leads = self.progress.leader == member_of(peer);
         self.peers.empty(peer, if leads { self.progress.term } else { 0 });
     }
@@ -187,7 +184,7 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn peer_lost(&mut self, peer: u8) -> bool {
         let member = member_of(peer);
         self.peers.disconnect(peer);
-        self.forest.gone(self.now_us, peer);
+        self.lose_in_forest(peer);
         let Some(log) = &mut self.log else { return false };
         log.group().unreachable(member);
         if member != self.progress.leader || self.progress.lead != Lead::No {
@@ -218,13 +215,16 @@ impl<C: Copy + Ord> Timeline<C> {
     }
 
     /// Wants to lead, in place of a server that is lost if there was one, behind the voters with smaller numbers, so
-    /// that they do not split the votes.
+    /// that they do not split the votes. In a forest it is behind the roots of the trees.
     pub fn follow_up(&mut self, lost: Option<u8>) {
+        let rank = self.rank_in_forest(lost);
         let (members, id, lost) = (self.progress.members(), self.progress.id(), lost.map(member_of));
-        let rank = members.voters.iter().filter(|voter| Some(**voter) != lost && **voter < id).count();
+        let is_before = |voter: &&u64| Some(**voter) != lost && **voter < id;
+        let again_us = if rank.is_some() { ELECTION_US } else { self.heartbeat_us() / 2 };
+        let rank = rank.unwrap_or_else(|| members.voters.iter().filter(is_before).count());
         if members.voters.contains(&id) {
             let at_us = self.now_us + rank as u64 * CAMPAIGN_STAGGER_US;
-            self.election.campaign = Some(Campaign { at_us, again_us: self.heartbeat_us() / 2 });
+            self.election.campaign = Some(Campaign { at_us, again_us });
         }
     }
 
@@ -242,6 +242,33 @@ impl<C: Copy + Ord> Timeline<C> {
             Some(again).filter(|_| again_us < self.election_us() && self.progress.leader == 0);
         if let Some(log) = self.log.as_mut().filter(|_| self.progress.leader == 0) {
             log.group().campaign();
+        }
+    }
+
+    /// Where this server stands among the voters of a forest that could follow up the leader: those it is connected with.
+    fn rank_in_forest(&self, lost: Option<u8>) -> Option<usize> {
+        let me = self.config.server;
+        let voters = self.progress.members().voters.iter().copied().filter_map(server_of);
+        let is_able = |id: &u8| Some(*id) != lost && (*id == me || self.peers.is_connected(*id));
+        self.forest.rank(&voters.filter(is_able).collect())
+    }
+
+    /// In a forest one wants to lead after the other, also where nobody notices that the leader's connections have ended:
+    /// the group is told how long to wait beyond what all wait.
+    pub(super) fn wait_in_turn(&mut self) {
+        let leader = self.leader();
+        let rank = self.rank_in_forest(leader);
+        if let Some(log) = &mut self.log {
+            log.group().set_rank(rank);
+        }
+    }
+
+    /// This server is for somebody else's lead. In a forest it waits for what comes of that before it tries itself: with
+    /// many servers it takes longer to elect one than they wait for each other.
+    pub(super) fn is_for_another(&mut self) {
+        let is_forest = self.rank_in_forest(None).is_some();
+        if let Some(campaign) = self.election.campaign.as_mut().filter(|_| is_forest) {
+            campaign.at_us += ELECTION_US;
         }
     }
 
@@ -305,6 +332,7 @@ impl<C: Copy + Ord> Timeline<C> {
             return false;
         }
         self.ask_tags();
+        self.wait_in_turn();
         // After a pause one tick is enough: the others' messages come first.
         self.tick_at_us = now_us + self.heartbeat_us();
         if let Some(log) = &mut self.log {
