@@ -216,7 +216,7 @@ impl Chain {
 
     fn create(&mut self, at: usize, id: ConnectionId, xid: i32, path: &str) {
         self.ask(at, id, xid, Opcode::Create, |body| {
-            encode::create(body, path, Some(b"x"), OPEN_ACL, 0, None)
+            encode::create(body, path, Some(b"x"), OPEN_ACL, 0, None);
         });
     }
 
