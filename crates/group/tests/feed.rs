@@ -6,7 +6,7 @@ use stoa_group::{Config, Entry, EntryKind, Group, Mark, Members, Message, Output
 const READER: u64 = 255;
 
 fn group(id: u64, restored: &Restored) -> Group {
-    Group::new(&Config { message_bytes: 400, ..Config::new(id, id) }, restored).unwrap()
+    Group::new(&Config { message_bytes: 400, ..Config::new(id, id) }, restored).expect("what it has is sound")
 }
 
 /// A member that votes alone, and has proposed so many entries.
@@ -16,7 +16,7 @@ fn leading(entries: usize) -> Group {
     group.campaign();
     settle(&mut group);
     for number in 0..entries {
-        group.propose(Bytes::from(vec![number as u8; 100])).unwrap();
+        group.propose(Bytes::from(vec![number as u8; 100])).expect("it leads");
     }
     settle(&mut group);
     group

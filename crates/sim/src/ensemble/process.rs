@@ -579,9 +579,8 @@ impl Process {
             }
             Input::ParentLost(link) => first.parent_lost(link, now),
             Input::ParentSays(link, of, word) => {
-                if first.parent_says(link, of, word, now).is_err() {
-                    return wrong(format!("reader {id} cannot read its parent"));
-                }
+                let read = first.parent_says(link, of, word, now);
+                read.map_err(|_| Violation::new(format!("reader {id} cannot read its parent")))?;
             }
             Input::ParentSnapshot(message, chunks) => {
                 self.offered(id, message, chunks, scene)?;

@@ -229,7 +229,7 @@ impl World {
         let name = ConnectionId::of_reader(link);
         match (to, said) {
             (TieEnd::Reader, Said::Word(of, word)) => {
-                _ = self.push(to_id, 0, Input::ParentSays(link, of, word))
+                self.push(to_id, 0, Input::ParentSays(link, of, word));
             }
             (TieEnd::Reader, Said::Snapshot(message, chunks)) => {
                 self.push(to_id, 0, Input::ParentSnapshot(message, chunks));
