@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use stoa_core::{
-    CallLimits, Config, Levels, Limits, LocalSessions, PolicySettings, ProgramLimits, Reaping, Shard,
-    SiteConfig, Stopwatch, timeline_of,
+    CallLimits, Config, Levels, Limits, LocalSessions, PolicySettings, ProgramLimits, Reaping, ServerPart,
+    Shard, SiteConfig, Stopwatch, timeline_of,
 };
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
