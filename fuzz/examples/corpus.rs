@@ -386,7 +386,7 @@ fn forests() -> Vec<(&'static str, Vec<u8>)> {
         }
     });
     let epoch = Epoch { term: 3, count: 1 };
-    let item = Acknowledgement { server: 4, disk: 7, position: 12 };
+    let item = Acknowledgement { server: 4, disk: 7, position: 12, round: 0 };
     let said = [
         Frame::Acknowledge(Acknowledge { term: 3, items: vec![item] }),
         Frame::Pull(Pull { term: 3, after: 9, upto: 12 }),

@@ -7,6 +7,7 @@
 #[macro_use]
 mod summed;
 mod clock;
+pub mod costed;
 mod disk_thread;
 pub mod ensemble;
 mod frames;

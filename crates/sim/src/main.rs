@@ -9,7 +9,8 @@ use std::ops::Add;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
-use stoa_sim::ensemble::{self, Failure, Outcome};
+use stoa_sim::costed::{self, Failing};
+use stoa_sim::ensemble::{self, Costs, Failure, Outcome};
 use stoa_sim::partitions;
 use stoa_sim::recipes;
 use stoa_sim::sites;
@@ -52,6 +53,8 @@ enum Command {
     Ensemble(Ensembles),
     /// Run many seeds of several sites, each an ensemble.
     Sites(Sites),
+    /// Say how long things take in an ensemble where messages cost something, with trees and without.
+    Costs(Costed),
 }
 
 /// Which seeds.
@@ -159,6 +162,22 @@ struct Ensembles {
 }
 
 #[derive(Args)]
+struct Costed {
+    /// As many servers, several numbers with commas between them.
+    #[arg(long, value_delimiter = ',', default_value = "3,15,50")]
+    servers: Vec<usize>,
+    /// As many seeds of each failure.
+    #[arg(long, default_value_t = 5)]
+    seeds: u64,
+    /// Mbit/s that a server sends, and receives; 0 for no bound.
+    #[arg(long, default_value_t = 1000)]
+    mbit: u64,
+    /// Only what is said when idle, writes, or failures; otherwise all of it.
+    #[arg(long)]
+    only: Option<String>,
+}
+
+#[derive(Args)]
 struct Sites {
     #[command(flatten)]
     lives: Lives,
@@ -200,6 +219,7 @@ fn main() -> ExitCode {
         }
         Command::Ensemble(asked) => asked.run(),
         Command::Sites(asked) => asked.run(),
+        Command::Costs(asked) => asked.run(),
     }
 }
 
@@ -307,6 +327,89 @@ impl Ensembles {
             Some((format!("{seed} ({name})"), ensemble::World::new(seed, settings, self.lives.trace).run()))
         })
     }
+}
+
+impl Costed {
+    fn run(&self) -> ExitCode {
+        let costs = Costs { up_mbit: self.mbit, down_mbit: self.mbit, ..Costs::default() };
+        let parts: [(&str, CostedPart); 3] =
+            [("idle", Self::idle), ("writes", Self::writes), ("failures", Self::failures)];
+        for (_, part) in
+            parts.iter().filter(|(name, _)| self.only.as_deref().is_none_or(|only| only == *name))
+        {
+            for servers in &self.servers {
+                for has_forest in [false, true].into_iter().filter(|has_forest| !has_forest || *servers >= 10)
+                {
+                    let ensemble = costed::Ensemble { servers: *servers, has_forest, costs };
+                    if let Err(failure) = part(self, ensemble) {
+                        say(&failure);
+                        return ExitCode::from(code_of(&failure));
+                    }
+                }
+            }
+        }
+        ExitCode::SUCCESS
+    }
+
+    fn idle(&self, ensemble: costed::Ensemble) -> Result<(), Failure> {
+        let said = ensemble.idle(1)?;
+        let (sent, received) = (said.sent, said.received);
+        say(&format_args!(
+            "{}: idle: the leader sends {sent} messages a second and receives {received}",
+            title(ensemble)
+        ));
+        Ok(())
+    }
+
+    fn writes(&self, ensemble: costed::Ensemble) -> Result<(), Failure> {
+        for (clients, window, bytes) in [(1, 1, 1000), (8, 8, 1000), (8, 8, 200)] {
+            let it = ensemble.write(1, (clients, window), bytes)?;
+            let each = |count: u64, among: u64| count as f64 / among.max(1) as f64;
+            say(&format_args!(
+                "{}: {clients} x {window} of {bytes} bytes: {} writes a second, {} us, the slowest hundredth {} us; \
+                 entries of {:.0} bytes; the leader sends {:.1} messages an entry, receives {:.1}, sends {:.2} bytes a byte",
+                title(ensemble),
+                it.rate,
+                it.median_us,
+                it.slow_us,
+                each(it.batch_bytes, it.batches),
+                each(it.leader.sent, it.batches),
+                each(it.leader.received, it.batches),
+                each(it.leader.sent_bytes, it.batch_bytes),
+            ));
+        }
+        Ok(())
+    }
+
+    fn failures(&self, ensemble: costed::Ensemble) -> Result<(), Failure> {
+        use Failing::{LeaderEnds, LeaderFreezes, OtherEnds, OtherFreezes, RootEnds, RootFreezes};
+        let all = [LeaderEnds, LeaderFreezes, RootEnds, RootFreezes, OtherEnds, OtherFreezes];
+        let is_there = |failing: &&Failing| ensemble.has_forest || !matches!(failing, RootEnds | RootFreezes);
+        for failing in all.iter().filter(is_there) {
+            let seeds = 1..=self.seeds;
+            let gaps: Result<Vec<(u64, u64)>, Failure> =
+                seeds.map(|seed| ensemble.fail(seed, *failing)).collect();
+            let mut gaps = gaps?;
+            gaps.sort_unstable();
+            let terms = gaps.iter().map(|(_, terms)| *terms).max().unwrap_or(0);
+            let ms = |at: usize| gaps.get(at).map_or(0.0, |(gap_us, _)| *gap_us as f64 / 1000.0);
+            say(&format_args!(
+                "{}: {failing:?}: no write for {:.1} ms, the median of {}; at worst {:.1} ms; {terms} terms at most",
+                title(ensemble),
+                ms(gaps.len() / 2),
+                gaps.len(),
+                ms(gaps.len().saturating_sub(1)),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What is measured of an ensemble.
+type CostedPart = fn(&Costed, costed::Ensemble) -> Result<(), Failure>;
+
+fn title(ensemble: costed::Ensemble) -> String {
+    format!("{:3} servers, {}", ensemble.servers, if ensemble.has_forest { "trees" } else { "star " })
 }
 
 impl Sites {

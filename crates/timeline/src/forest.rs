@@ -189,6 +189,11 @@ impl Forest {
         Some(first.chain(others).take_while(|id| *id != self.me).count())
     }
 
+    /// The roots of the trees of now.
+    pub(crate) fn roots(&self) -> Vec<u8> {
+        self.shape().map(roots).unwrap_or_default()
+    }
+
     /// The shape of now, whoever leads.
     fn shape(&self) -> Option<&Shape> {
         self.spreader.as_ref().map(Spreader::shape).or_else(|| self.relay.shape())

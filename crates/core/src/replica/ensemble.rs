@@ -410,6 +410,12 @@ impl Replica {
         self.timeline.is_in_quorum()
     }
 
+    /// The roots of the trees down which appends go, as far as this server knows; the first tree's comes first.
+    #[must_use]
+    pub fn roots(&self) -> Vec<u8> {
+        self.timeline.roots()
+    }
+
     /// Whether another server is about to take the lead from this one.
     #[must_use]
     pub fn is_handing_over(&self) -> bool {

@@ -179,6 +179,11 @@ impl History {
         self.entries.len() as u64
     }
 
+    /// Bytes of all that is committed.
+    pub(super) fn bytes(&self) -> u64 {
+        self.entries.iter().map(|committed| committed.entry.payload.len() as u64).sum()
+    }
+
     /// The last committed zxid.
     pub(super) fn zxid(&self) -> i64 {
         self.updates.len() as i64

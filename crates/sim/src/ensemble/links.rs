@@ -165,7 +165,10 @@ impl World {
                 bytes.len()
             };
             let rest = bytes.split_off(cut);
-            let after = self.rng.around(200);
+            let after = match &self.network.traffic {
+                Some(traffic) => traffic.costs.hop_us,
+                None => self.rng.around(200),
+            };
             let Some(at) = self.links.reach(key, Way::ToServer, self.now_us + after) else { return };
             self.schedule_at(at, Happening::ToServer(key, std::mem::replace(&mut bytes, rest)));
         }

@@ -155,6 +155,9 @@ impl World {
     /// The time that a piece of work takes a disk.
     fn disk_takes(&mut self, id: u8, usual_us: u64) -> u64 {
         let machine = &self.machines[&id];
+        if let Some(traffic) = &self.network.traffic {
+            return traffic.costs.store_us;
+        }
         let slow = if self.now_us < machine.slow_until_us { machine.slow_factor } else { 1 };
         self.rng.around(usual_us * slow)
     }
@@ -310,7 +313,17 @@ impl World {
             self.tell_sender(sender, id, false);
         }
         // The end of a process is noticed at once, that of a machine when nothing is heard of it.
-        let within_us = if power && self.rng.one_in(2) { 1_500_000 } else { 10_000 };
+        let costs = self.network.traffic.as_mut().map(|traffic| {
+            traffic.begins(id);
+            traffic.costs
+        });
+        let within_us = if let Some(costs) = costs {
+            costs.noticed_us
+        } else if power && self.rng.one_in(2) {
+            1_500_000
+        } else {
+            10_000
+        };
         let others = self.others(id);
         for other in others {
             (0..self.partitions()).for_each(|of| self.part(id, other, of, within_us));

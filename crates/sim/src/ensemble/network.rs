@@ -2,6 +2,7 @@
 //! messages on them that are lost, doubled, late or overtaken. What a process has sent never arrives after its successor
 //! has a connection.
 
+use super::costs::Traffic;
 use super::process::Chunks;
 use crate::rng::Rng;
 use bytes::Bytes;
@@ -16,6 +17,15 @@ pub(super) struct Parcel {
     pub(super) message: Bytes,
     pub(super) snapshot: Option<Chunks>,
     epoch: u64,
+    /// It is at its receiver's card.
+    is_at_card: bool,
+}
+
+impl Parcel {
+    fn bytes(&self) -> u64 {
+        let chunks = self.snapshot.iter().flat_map(|chunks| chunks.iter());
+        (chunks.map(Vec::len).sum::<usize>() + self.message.len()) as u64
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -43,6 +53,8 @@ pub(super) struct Network {
     /// From, to and partition: there nothing arrives.
     cuts: BTreeSet<(u8, u8, u8)>,
     pub(super) weather: Weather,
+    /// What messages cost, if they cost anything.
+    pub(super) traffic: Option<Traffic>,
     parcels: BTreeMap<u64, Parcel>,
     next_parcel: u64,
     /// How often this befell a message.
@@ -122,14 +134,14 @@ impl Network {
         (from, to, partition): (u8, u8, u8),
         message: Bytes,
         snapshot: Option<Chunks>,
-        rng: &mut Rng,
+        (now_us, rng): (u64, &mut Rng),
     ) -> Vec<(u64, u64)> {
         let link = self.links.get(&pair(from, to, partition)).copied().unwrap_or_default();
         if !link.up {
             return Vec::new();
         }
         let whole = snapshot.is_some();
-        let parcel = Parcel { from, to, partition, message, snapshot, epoch: link.epoch };
+        let parcel = Parcel { from, to, partition, message, snapshot, epoch: link.epoch, is_at_card: false };
         let lost = !whole && rng.percent(self.weather.loss_percent);
         let copies = match (lost, !whole && rng.percent(self.weather.double_percent)) {
             (true, _) => 0,
@@ -138,6 +150,12 @@ impl Network {
         };
         self.lost += u64::from(copies == 0);
         self.doubled += u64::from(copies == 2);
+        if let Some(traffic) = &mut self.traffic {
+            let there_us = traffic.sends(from, now_us, parcel.bytes());
+            self.next_parcel += 1;
+            self.parcels.insert(self.next_parcel, parcel);
+            return vec![(there_us.saturating_sub(now_us), self.next_parcel)];
+        }
         let mut arrivals = Vec::new();
         for _ in 0..copies {
             self.next_parcel += 1;
@@ -151,6 +169,15 @@ impl Network {
             arrivals.push((after_us, self.next_parcel));
         }
         arrivals
+    }
+
+    /// A parcel is at its receiver's card. Returns when it has come in, if that is later.
+    pub(super) fn receives(&mut self, id: u64, now_us: u64) -> Option<u64> {
+        let traffic = self.traffic.as_mut()?;
+        let parcel = self.parcels.get_mut(&id).filter(|parcel| !parcel.is_at_card)?;
+        parcel.is_at_card = true;
+        let in_us = traffic.receives(parcel.to, now_us, parcel.bytes());
+        (in_us > now_us).then_some(in_us)
     }
 
     /// A parcel has come to its end; `None` when it does not arrive.

@@ -322,6 +322,38 @@ impl World {
         self.judges.history.leader()
     }
 
+    /// A server's process ends, and does not start again.
+    pub fn kill(&mut self, id: u8) {
+        if let Some(machine) = self.machines.get_mut(&id) {
+            machine.stays_down = true;
+        }
+        self.crash(id, "it is killed", false);
+    }
+
+    /// The roots of the trees that a running server knows of.
+    #[must_use]
+    pub fn roots(&self, id: u8) -> Vec<u8> {
+        self.process(id).map_or_else(Vec::new, |process| process.first().roots())
+    }
+
+    /// The time, microseconds.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        self.now_us
+    }
+
+    /// How many terms had a leader.
+    #[must_use]
+    pub fn terms(&self) -> u64 {
+        self.judges.history.terms()
+    }
+
+    /// Bytes of all that is committed.
+    #[must_use]
+    pub fn committed_bytes(&self) -> u64 {
+        self.judges.history.bytes()
+    }
+
     /// The last committed position.
     #[must_use]
     pub fn committed(&self) -> u64 {

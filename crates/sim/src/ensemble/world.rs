@@ -2,6 +2,7 @@
 
 use super::abroad::Abroad;
 use super::client::{Client, Tally};
+use super::costs::{Costs, Said, Traffic};
 use super::disaster::Backup;
 use super::links::{Links, Passing, Way};
 use super::loss::Lost;
@@ -317,6 +318,16 @@ impl World {
         world
     }
 
+    /// From now on messages cost something.
+    pub(crate) fn charge(&mut self, costs: Costs) {
+        self.network.traffic = Some(Traffic::new(costs));
+    }
+
+    /// What a server has said and heard since then.
+    pub(crate) fn said(&self, id: u8) -> Said {
+        self.network.traffic.as_ref().map(|traffic| traffic.said(id)).unwrap_or_default()
+    }
+
     /// From now on disks lose what they have said to be durable: the last batch, whenever the power goes. Also a test
     /// of the alarm.
     pub fn let_disks_lie(&mut self) {
@@ -430,7 +441,9 @@ impl World {
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let Some(process) = &mut machine.process else { return };
         let thread = &mut process.threads[usize::from(of)];
-        let at_us = at_us.max(machine.paused_until_us).max(thread.paused_until_us).max(self.now_us);
+        let free_us = self.network.traffic.as_ref().map_or(0, |traffic| traffic.free_us(id));
+        let at_us =
+            at_us.max(machine.paused_until_us).max(thread.paused_until_us).max(self.now_us).max(free_us);
         if thread.turn_at.is_none_or(|turn| at_us < turn) {
             thread.turn_at = Some(at_us);
             self.schedule_at(at_us, Happening::Turn(id, of));
@@ -442,7 +455,7 @@ impl World {
         let process = self.process_mut(id);
         let Some(process) = process else { return false };
         process.push(of, input);
-        let after = self.rng.below(150);
+        let after = if self.network.traffic.is_some() { 0 } else { self.rng.below(150) };
         self.schedule_turn(id, of, self.now_us + after);
         true
     }
@@ -521,6 +534,9 @@ impl World {
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         let now = machine.clock.now(self.now_us);
         let Some(process) = &mut machine.process else { return Ok(()) };
+        if let Some(traffic) = &mut self.network.traffic {
+            traffic.takes_in(id, self.now_us, process.threads[usize::from(of)].comes_in());
+        }
         let mut scene = Scene {
             judges: &mut self.judges,
             trace: &mut self.trace,
@@ -561,7 +577,7 @@ impl World {
             self.end(id);
             return Ok(());
         }
-        let late = self.rng.below(1500);
+        let late = if self.network.traffic.is_some() { 0 } else { self.rng.below(1500) };
         self.schedule_turn(id, of, wake_us.max(self.now_us + 1) + late);
         if has_rest {
             let after = self.rng.around(SOCKET_US);
@@ -579,8 +595,11 @@ impl World {
     /// Carries what a turn of a thread has let out.
     fn carry(&mut self, id: u8, of: u8, out: TurnOutput) {
         for (key, bytes) in out.sent {
-            let after = self.rng.around(200);
-            if let Some(at) = self.links.reach(key, Way::ToClient, self.now_us + after) {
+            let at = match &mut self.network.traffic {
+                Some(traffic) => traffic.answers(id, self.now_us, bytes.len() as u64),
+                None => self.now_us + self.rng.around(200),
+            };
+            if let Some(at) = self.links.reach(key, Way::ToClient, at) {
                 self.schedule_at(at, Happening::ToClient(key, bytes));
             }
         }
@@ -633,7 +652,7 @@ impl World {
     fn post(&mut self, link: (u8, u8, u8), message: Vec<u8>, chunks: Option<Chunks>) {
         self.trace.mix(&message);
         let message = Bytes::from(message);
-        for (after, parcel) in self.network.send(link, message, chunks, &mut self.rng) {
+        for (after, parcel) in self.network.send(link, message, chunks, (self.now_us, &mut self.rng)) {
             self.schedule(after, Happening::Parcel(parcel));
         }
     }
@@ -646,6 +665,9 @@ impl World {
     }
 
     fn parcel_arrives(&mut self, parcel: u64) {
+        if let Some(in_us) = self.network.receives(parcel, self.now_us) {
+            return self.schedule_at(in_us, Happening::Parcel(parcel));
+        }
         let (arrived, given_up) = self.network.arrive(parcel);
         if let Some((sender, to)) = given_up {
             self.tell_sender(sender, to, false);

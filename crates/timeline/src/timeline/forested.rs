@@ -70,6 +70,12 @@ impl<C: Copy + Ord> Timeline<C> {
         }
     }
 
+    /// The roots of the trees, as far as this server knows.
+    #[must_use]
+    pub fn roots(&self) -> Vec<u8> {
+        self.forest.roots()
+    }
+
     /// At the leader of a forest: so much is on its way down the trees that the next entry had better wait, and grow, until
     /// some of that is committed. Who is behind a slow server gets what it lacks from its neighbours, so it is the
     /// majority that counts.
