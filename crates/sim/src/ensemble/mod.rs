@@ -36,7 +36,7 @@ mod world;
 pub(crate) use abroad::{Abroad, Envoy, FromAbroad};
 pub use client::Tally;
 pub(crate) use client::{Caller, Client, USERS, Workload};
-pub use costs::{Costs, Said};
+pub use costs::{Costs, Exchanged};
 pub use met::Met;
 pub(crate) use process::Chunks;
 pub(crate) use settings::{CALM, MANNERS, config};

@@ -2,7 +2,7 @@
 
 use super::abroad::Abroad;
 use super::client::{Client, Tally};
-use super::costs::{Costs, Said, Traffic};
+use super::costs::{Costs, Exchanged, Traffic};
 use super::disaster::Backup;
 use super::links::{Links, Passing, Way};
 use super::loss::Lost;
@@ -324,8 +324,8 @@ impl World {
     }
 
     /// What a server has said and heard since then.
-    pub(crate) fn said(&self, id: u8) -> Said {
-        self.network.traffic.as_ref().map(|traffic| traffic.said(id)).unwrap_or_default()
+    pub(crate) fn exchanged(&self, id: u8) -> Exchanged {
+        self.network.traffic.as_ref().map(|traffic| traffic.exchanged(id)).unwrap_or_default()
     }
 
     /// From now on disks lose what they have said to be durable: the last batch, whenever the power goes. Also a test
