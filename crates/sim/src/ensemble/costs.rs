@@ -144,7 +144,10 @@ mod tests {
         assert_eq!(traffic.receives(2, 1110, 910), 1110);
         assert_eq!(traffic.receives(2, 1200, 910), 2110, "two come in at a time");
         traffic.takes_in(2, 50, (1, 2, 0));
-        assert_eq!((traffic.free_us(2), traffic.exchanged(2).received, traffic.exchanged(1).sent), (70, 1, 2));
+        assert_eq!(
+            (traffic.free_us(2), traffic.exchanged(2).received, traffic.exchanged(1).sent),
+            (70, 1, 2)
+        );
         let free = Costs { up_mbit: 0, down_mbit: 0, ..costs };
         assert_eq!(Traffic::new(free).sends(1, 0, 1 << 30), 110);
     }
