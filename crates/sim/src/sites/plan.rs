@@ -96,7 +96,7 @@ const LATE_WORDS_MS: u64 = 60;
 
 impl SitePlan {
     fn all() -> Vec<Self> {
-        let small = || Config { kept_bytes: 1 << 10, snapshot_updates: 30, ..base() };
+        let small = || Config { kept_bytes: 1 << 10, snapshot_updates: 30, ..paced() };
         let storms = Storms { cut_ms: 1500, cut_max_ms: 2500, break_ms: 1200, ..FAIR };
         let long =
             Storms { cut_ms: 2500, cut_max_ms: 9000, break_ms: 2500, down_ms: 6000, late_ms: 6000, ..FAIR };
@@ -116,18 +116,18 @@ impl SitePlan {
         };
         vec![
             kind("default", base(), mixed, storms),
-            kind("calm", base(), CALM, FAIR),
-            kind("lines", base(), CALM, Storms { cut_ms: 500, cut_max_ms: 1500, break_ms: 350, ..FAIR }),
-            kind("crashes", base(), crashes, Storms { break_ms: 2500, ..FAIR }),
+            kind("calm", paced(), CALM, FAIR),
+            kind("lines", paced(), CALM, Storms { cut_ms: 500, cut_max_ms: 1500, break_ms: 350, ..FAIR }),
+            kind("crashes", paced(), crashes, Storms { break_ms: 2500, ..FAIR }),
             kind("away", small(), Faults { crash_ms: 4000, ..CALM }, long),
             kind("disks", small(), disks, storms),
-            kind("handover", base(), handover, Storms { break_ms: 3000, late_ms: 3000, ..FAIR }),
+            kind("handover", paced(), handover, Storms { break_ms: 3000, late_ms: 3000, ..FAIR }),
             kind("network", small(), network, Storms { late_ms: 2000, ..storms }),
             Self { travel_percent: 60, ..kind("travel", base(), mixed, storms) },
-            Self { has_program: true, ..kind("programs", base(), mixed, storms) },
+            Self { has_program: true, ..kind("programs", paced(), mixed, storms) },
             operated("hubs", false),
             operated("losses", true),
-            Self { release_ms: 600, ..operated("releases", true) },
+            Self { release_ms: 600, ..operated("releases", true).paced() },
             Self::automatic(),
         ]
     }
@@ -135,14 +135,19 @@ impl SitePlan {
     /// Others take the hub's place by themselves.
     fn automatic() -> Self {
         let base = base();
-        // Sites of another kind, which do not wait for more to come before they send something.
-        let site = base.site.map(|site| SiteConfig { automatic_promotion: true, ship_pause_us: 0, ..site });
+        let site = base.site.map(|site| SiteConfig { automatic_promotion: true, ..site });
         let config = Config { site, heartbeat_ms: 100, ..base };
         let storms = Storms { break_ms: 12_000, away_ms: 14_000, ..FAIR };
         let mut plan = Self::kind("automatic", config, Faults { hand_over_ms: 20_000, ..CALM }, storms);
         plan.life.manners.think_us = 250_000;
         plan.orders.automatic = true;
         Self { requests: u64::MAX, lasts_us: 110_000_000, ..plan }
+    }
+
+    /// The same, as [`paced`].
+    fn paced(mut self) -> Self {
+        self.life.config.site = paced().site;
+        self
     }
 
     fn kind(name: &'static str, config: Config, faults: Faults, storms: Storms) -> Self {
@@ -258,13 +263,18 @@ impl fmt::Display for SitePlan {
     }
 }
 
+/// As servers are: what is new is sent to other sites once in a millisecond. Where that is not so more can happen between
+/// two updates.
+fn paced() -> Config {
+    let base = base();
+    Config { site: base.site.map(|site| SiteConfig { ship_pause_us: 1000, ..site }), ..base }
+}
+
 fn base() -> Config {
     Config {
         // The paper's policy: tokens come and go most with it.
         site: Some(SiteConfig {
             policy: PolicySettings { kind: PolicyKind::Consecutive(2), ..PolicySettings::default() },
-            // As in the server.
-            ship_pause_us: 1000,
             ..SiteConfig::default()
         }),
         heartbeat_ms: 40,
