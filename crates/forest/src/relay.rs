@@ -158,12 +158,19 @@ impl Relay {
     }
 
     /// What [`Relay::has`] says is durable up to this position, on the disk with this tag. It goes up the tree of this
-    /// server's colour, and is said again every now and then. It has to be true: it is counted.
+    /// server's colour, and is said again every now and then. The same is not said each time that it is handed in: everybody would
+    /// answer whatever says only what is committed. It has to be true: it is counted.
     pub fn stored(&mut self, term: u64, disk: u64, position: u64) {
         if term == self.reign.term {
-            let round = self.upward.own.map_or(0, |own| own.round);
+            let before = self.upward.own;
+            let round = before.map_or(0, |own| own.round);
             self.upward.own = Some(Acknowledgement { server: self.me, disk, position, round });
-            self.say();
+            if self.upward.own != before {
+                self.say();
+            } else {
+                // Who was asked directly answers when it is asked again.
+                self.repeat(self.limits.repeat_us / 4 * 3);
+            }
         }
     }
 

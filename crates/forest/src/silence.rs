@@ -96,11 +96,11 @@ mod tests {
         for me in after.servers().iter().filter(has_parents) {
             let mut silence = Silence::default();
             silence.begin(0);
-            silence.ticked_us = 150_000;
-            [1, 2, 3].iter().for_each(|tree| silence.heard(*tree, 140_000));
-            silence.reshape(Some(&before), &after, me, 150_000);
+            silence.ticked_us = 190_000;
+            [1, 2, 3].iter().for_each(|tree| silence.heard(*tree, 180_000));
+            silence.reshape(Some(&before), &after, me, 190_000);
             let trees: Vec<u8> =
-                silence.complaints(&after, me, 150_000, &limits).iter().map(|(tree, _)| *tree).collect();
+                silence.complaints(&after, me, 190_000, &limits).iter().map(|(tree, _)| *tree).collect();
             let same = |tree: &u8| after.has_way(&before, *tree, me);
             let expected: Vec<u8> = [0, 4].into_iter().filter(same).collect();
             assert_eq!(trees, expected, "{me}");

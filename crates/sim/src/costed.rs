@@ -13,7 +13,7 @@ use stoa_wire::{ConnectRequest, OPEN_ACL, Opcode, PASSWORD_LEN, request::encode}
 /// How long it may take until there is a leader whom all follow, microseconds.
 const BEGINS_US: u64 = 8_000_000;
 /// A server is looked at for so long after somebody has failed, microseconds.
-const AFTER_US: u64 = 6_000_000;
+const AFTER_US: u64 = 3_000_000;
 
 /// What is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
