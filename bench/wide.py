@@ -159,6 +159,8 @@ class TokenSites(LoneServers):
 
     # The setting site-policy; by default that of the server.
     policy = None
+    # How many partitions the server of each site has.
+    partitions = 1
 
     def __init__(self):
         super().__init__()
@@ -190,6 +192,7 @@ class TokenSites(LoneServers):
             ports = {**self.doors, HUB: self.doors[member.site]}
             sites = ",".join(f"{site}=127.0.0.1:{port}" for site, port in ports.items())
             member.flags = ["--site", member.site, "--sites", sites]
+            member.flags += ["--partitions", str(self.partitions)] if self.partitions > 1 else []
             if member.site == HUB:
                 member.flags += ["--site-port", str(self.doors[HUB]), "--site-bind", "127.0.0.1"]
                 member.flags += ["--site-policy", self.policy] if self.policy else []
@@ -204,6 +207,12 @@ class TokenSites(LoneServers):
         if hasattr(self.proxy, "process"):
             self.proxy.__exit__()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class DividedSites(TokenSites):
+    """The same, where each server has as many partitions as this machine has processors."""
+
+    partitions = 2
 
 
 def is_open(port):
@@ -233,5 +242,6 @@ KINDS = {
     "stoa-stretched": Kind("Stoa, a voter at each site", lambda: WideEnsemble("stoa")),
     "stoa-observers": Kind("Stoa, observers", lambda: WideEnsemble("stoa", AWAY)),
     "stoa-sites": Kind("Stoa, sites: each an ensemble of one server, the hub in Virginia", TokenSites, None, True),
+    "stoa-divided": Kind("Stoa, sites of one server with two partitions", DividedSites, None, True),
     "stoa-alone": Kind("Stoa, a server at each site that knows of no other", LoneServers),
 }

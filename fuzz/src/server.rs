@@ -3,9 +3,10 @@
 use crate::Input;
 use bytes::Bytes;
 use stoa_core::{
-    Config, ConnectionId, Items, Now, Outcome, Output, PeerOutput, Reaping, Recovered, Shard, SiteConfig,
-    SiteId, SnapshotOutput,
+    Config, ConnectionId, ForestConfig, Items, Now, Outcome, Output, PeerOutput, Reaping, Recovered, Shard,
+    SiteConfig, SiteId, SnapshotOutput,
 };
+use stoa_forest::{Content, Frame, Spread};
 use stoa_tree::{Options, Tree};
 use stoa_wire::{ConnectRequest, begin_frame, end_frame, next_frame};
 
@@ -45,6 +46,7 @@ impl Member {
             session_timeout_min_ms: 500,
             heartbeat_ms: 20,
             reaping: Reaping { interval_ms: 50, max: 10_000 },
+            forest: ForestConfig::new(2, 2, 2).filter(|_| voters.len() > 1),
             ..Config::default()
         };
         let recovered = Recovered::new(Tree::new(Options::default()), voters);
@@ -181,6 +183,15 @@ pub fn client(data: &[u8]) {
 /// Whether it is a message with entries of a leader. These are believed: whoever is elected by a majority writes what
 /// all have, and a server to which that makes no sense can only stop.
 fn has_entries(message: &[u8]) -> Option<bool> {
+    if let Some(frame) = message.strip_prefix(&[9]) {
+        // They may come down a tree, or be the answer to a question.
+        let body = match Frame::decode(bytes::Bytes::copy_from_slice(frame)).ok()? {
+            Frame::Spread(Spread { content: Content::Whole(body), .. }) => body,
+            Frame::Pulled(pulled) => pulled.body,
+            _ => return None,
+        };
+        return has_entries(&[&[1], &body[..]].concat());
+    }
     // A message of a group: kind, flags, nine numbers, a context, and entries.
     let mut input = Input(message.strip_prefix(&[1, 1])?);
     input.bytes(1 + 9 * 8);

@@ -4,10 +4,12 @@
 `launch.py K STOA serve ... --port P --data-dir D` takes the place of `STOA serve ... --port P --data-dir D`
 in the suites. Server K has the client port P; the other two have ports of their own, which are kept in D
 over a restart, with everybody's data. This process becomes server K, so what a suite does to it, and what
-it prints, is that server's. The system ends the other two with it, however that happens.
+it prints, is that server's. The system ends the others with it, however that happens.
 
 `launch.py site:K ...` does the same with three sites that are one server each, and have one tree; site 1 is the hub.
 `launch.py site:K:L,M,N ...` gives them that many partitions.
+
+`launch.py forest:K ...` starts fifteen servers, of which appends reach most by way of others.
 """
 
 import contextlib
@@ -24,10 +26,13 @@ import time
 
 HOST = "127.0.0.1"
 SERVERS = (1, 2, 3)
+FOREST = tuple(range(1, 16))
 # Below those that the system gives to connections, so that none is taken while its server is down.
 PORTS = range(12_000, 30_000)
 # The servers are on one machine, and a suite starts many ensembles.
 TIMES = ["--heartbeat", "50ms", "--election-timeout", "400ms"]
+# Fifteen of them are many for a small machine.
+FOREST_TIMES = ["--heartbeat", "100ms", "--election-timeout", "1s"]
 DELAY_SECONDS = 0.1
 # A file for each port that an ensemble of these has.
 CLAIMS = pathlib.Path(tempfile.gettempdir()) / "stoa-ports"
@@ -69,7 +74,7 @@ def hold(folder):
     return file
 
 
-def kept_ports(folder):
+def kept_ports(folder, servers):
     """The peer port of each server, then its client port, which only those that are not talked to use."""
     file = folder / "ports"
     with contextlib.suppress(FileNotFoundError):
@@ -78,7 +83,7 @@ def kept_ports(folder):
         for port in ports:
             claim(port)
         return ports
-    ports = free_ports(2 * len(SERVERS))
+    ports = free_ports(2 * len(servers))
     file.write_text(" ".join(map(str, ports)))
     return ports
 
@@ -113,25 +118,26 @@ def site_options(stoa, folder, hub_port):
 
 def main():
     number, *words = sys.argv[1:]
-    are_sites = number.startswith("site:")
-    number, _, partitions = number.removeprefix("site:").partition(":")
-    number, partitions = int(number), dict(zip(SERVERS, partitions.split(","))) if partitions else {}
-    if number not in SERVERS:
-        raise SystemExit(f"launch.py: the server to talk to is one of {SERVERS}, not {number}")
+    are_sites, servers = number.startswith("site:"), FOREST if number.startswith("forest:") else SERVERS
+    number, _, partitions = number.removeprefix("site:").removeprefix("forest:").partition(":")
+    number, partitions = int(number), dict(zip(servers, partitions.split(","))) if partitions else {}
+    if number not in servers:
+        raise SystemExit(f"launch.py: the server to talk to is one of {servers}, not {number}")
     port, folder = option(words, "--port"), pathlib.Path(option(words, "--data-dir"))
     folder.mkdir(parents=True, exist_ok=True)
     lock = hold(folder)
     # A server of another ensemble that has come to one of these ports is none of this one.
     os.environ["STOA_PEER_SECRET"] = hashlib.sha256(bytes(folder.resolve())).hexdigest()
-    ports = kept_ports(folder)
-    peer_ports = dict(zip(SERVERS, ports))
-    client_ports = dict(zip(SERVERS, ports[len(SERVERS) :])) | {number: port}
-    ensemble = ",".join(f"{n}={HOST}:{peer_ports[n]};{HOST}:{client_ports[n]}" for n in SERVERS)
+    ports = kept_ports(folder, servers)
+    peer_ports = dict(zip(servers, ports))
+    client_ports = dict(zip(servers, ports[len(servers) :])) | {number: port}
+    ensemble = ",".join(f"{n}={HOST}:{peer_ports[n]};{HOST}:{client_ports[n]}" for n in servers)
 
     of_site = site_options(words[0], folder, peer_ports[SERVERS[0]]) if are_sites else None
 
     def command(server):
-        own = ["--servers", ensemble, "--server-id", str(server), "--peer-bind", HOST, *TIMES]
+        times = FOREST_TIMES if servers is FOREST else TIMES
+        own = ["--servers", ensemble, "--server-id", str(server), "--peer-bind", HOST, *times]
         if of_site is not None:
             own = ["--port", str(client_ports[server]), *of_site(server)]
             if server in partitions:
@@ -141,7 +147,7 @@ def main():
     # Who comes first is elected, more often than not: this one has to lead now and then, too.
     delay = random.choice((0, DELAY_SECONDS))
     parent = str(os.getpid())
-    for server in SERVERS:
+    for server in servers:
         if server != number and os.fork() == 0:
             time.sleep(delay)
             # What they log stands among what server K logs, so that a suite that shows it shows all.

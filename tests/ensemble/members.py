@@ -1,4 +1,4 @@
-"""Three servers on loopback, which tests stop, kill and start one by one.
+"""Three servers on loopback, or as many as a test wants, which tests stop, kill and start one by one.
 
 The command comes from MEMBER_COMMAND; the path of a server's configuration is added to it.
 """
@@ -111,12 +111,13 @@ class Member:
 
 
 class Ensemble:
-    """All three, and the clients that tests open; both end with it."""
+    """All of them, and the clients that tests open; both end with it."""
 
-    def __init__(self, more_settings=""):
+    def __init__(self, more_settings="", numbers=NUMBERS, environment=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="stoa-ensemble-"))
-        self.environment = {**os.environ, **ENVIRONMENT, "STOA_PEER_SECRET": secrets.token_hex(16)}
-        self.members = [Member(self.folder, number) for number in NUMBERS]
+        times = environment or ENVIRONMENT
+        self.environment = {**os.environ, **times, "STOA_PEER_SECRET": secrets.token_hex(16)}
+        self.members = [Member(self.folder, number) for number in numbers]
         self.clients = []
         settings = SETTINGS + more_settings + "".join(member.line for member in self.members)
         for member in self.members:

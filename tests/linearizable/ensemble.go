@@ -26,19 +26,19 @@ type server struct {
 	paused  bool
 }
 
-// ensemble is three servers that reach each other through proxies only, and are reached through
+// ensemble is servers that reach each other through proxies only, and are reached through
 // proxies by the clients.
 type ensemble struct {
 	dir     string
 	network network
-	servers [servers]*server
+	servers []*server
 	// toServer are the clients' proxies.
-	toServer [servers]*proxy
+	toServer []*proxy
 	proxies  []*proxy
 }
 
 func startEnsemble(dir, settings string) (*ensemble, error) {
-	e := &ensemble{dir: dir}
+	e := &ensemble{dir: dir, servers: make([]*server, servers), toServer: make([]*proxy, servers)}
 	if err := e.configure(settings); err != nil {
 		e.close()
 		return nil, err

@@ -1,4 +1,4 @@
-// The program breaks an ensemble of three servers under load, round after round, and looks for what
+// The program breaks an ensemble of servers under load, round after round, and looks for what
 // it must not have lost, repeated or shown. The servers come from MEMBER_COMMAND, to which the path
 // of a configuration is added.
 package main
@@ -19,9 +19,14 @@ const complaintsShown = 20
 func main() {
 	rounds := flag.Int("rounds", 10, "rounds of faults")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "what the faults and requests follow from")
+	flag.IntVar(&servers, "servers", servers, "servers, at least 3")
 	settings := flag.String("config", "zoo.cfg", "settings of the servers")
 	stale := flag.Bool("allow-stale-reads", false, "count reads that are stale after a sync, without failing")
 	flag.Parse()
+	if servers < 3 {
+		fmt.Println("linearizable: an ensemble has three servers or more")
+		os.Exit(2)
+	}
 	passed, failed, err := run(*rounds, *seed, *settings, *stale)
 	if err != nil {
 		fmt.Println("linearizable:", err)

@@ -25,13 +25,15 @@ type fault struct {
 	leads bool
 }
 
-// The kinds of faults, how often each is drawn, and how long it lasts at most. A kill lasts until the
-// restart begins.
-var kinds = []struct {
+// A kind of fault: how often it is drawn, and how long it lasts at most. A kill lasts until the restart begins.
+type kind struct {
 	name    string
 	weight  int
 	longest time.Duration
-}{
+}
+
+// kinds are those of ensembles of any size.
+var kinds = []kind{
 	{"kill", 4, 2 * time.Second},
 	{"kill-all", 1, 500 * time.Millisecond},
 	{"pause", 3, 5 * time.Second},
@@ -44,8 +46,20 @@ var kinds = []struct {
 	{"isolate", 2, 5 * time.Second},
 }
 
+// kindsOfMany are those that come in besides where there are more than three: with three there is nobody by way of
+// whom a message could come that does not come straight.
+var kindsOfMany = []kind{
+	{"cut-link", 6, 4 * time.Second},
+	{"kill-some", 3, 2 * time.Second},
+	{"pause-some", 3, 3 * time.Second},
+}
+
 // plan draws the faults of a round.
 func plan(random *rand.Rand) []fault {
+	kinds := kinds
+	if servers > 3 {
+		kinds = slices.Concat(kinds, kindsOfMany)
+	}
 	var bag []int
 	for index, kind := range kinds {
 		for range kind.weight {
@@ -125,7 +139,20 @@ func (f fault) begin(e *ensemble, target int) func() error {
 			return nil
 		}
 	}
-	one, two := (target+1)%servers, (target+2)%servers
+	var others []int
+	for offset := 1; offset < servers; offset++ {
+		others = append(others, (target+offset)%servers)
+	}
+	var from, to [][2]int
+	for _, other := range others {
+		from = append(from, [2]int{target, other})
+		to = append(to, [2]int{other, target})
+	}
+	// As many as may be away.
+	some := []*server{victim}
+	for _, other := range others[:max(0, (servers-1)/2-1)] {
+		some = append(some, e.servers[other])
+	}
 	switch f.kind {
 	case "kill":
 		victim.kill()
@@ -142,6 +169,31 @@ func (f fault) begin(e *ensemble, target int) func() error {
 			}
 			return nil
 		}
+	case "kill-some":
+		for _, each := range some {
+			each.kill()
+		}
+		return func() error {
+			for _, each := range some {
+				if err := each.start(); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	case "pause-some":
+		for _, each := range some {
+			each.pause()
+		}
+		return func() error {
+			for _, each := range some {
+				each.resume()
+			}
+			return nil
+		}
+	case "cut-link":
+		other := others[f.pick%len(others)]
+		return cut([2]int{target, other}, [2]int{other, target})
 	case "pause":
 		victim.pause()
 		return func() error { victim.resume(); return nil }
@@ -162,11 +214,11 @@ func (f fault) begin(e *ensemble, target int) func() error {
 		end := cut([2]int{target, clients})
 		return func() error { e.toServer[target].reset(); return end() }
 	case "cut-from":
-		return cut([2]int{target, one}, [2]int{target, two})
+		return cut(from...)
 	case "cut-to":
-		return cut([2]int{one, target}, [2]int{two, target})
+		return cut(to...)
 	default:
-		return cut([2]int{target, one}, [2]int{target, two}, [2]int{one, target}, [2]int{two, target})
+		return cut(slices.Concat(from, to)...)
 	}
 }
 

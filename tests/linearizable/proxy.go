@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// Parties of the network: servers 0, 1, 2, and the clients.
-const (
-	servers = 3
-	clients = 3
-	parties = 4
-)
+// servers is how many there are. They are the parties of the network from 0 on.
+var servers = 3
+
+// clients are one more party.
+const clients = -1
 
 const (
 	look      = 5 * time.Millisecond
@@ -23,32 +22,35 @@ const (
 // them again after the cut; what was under way arrives late, as it does in real life.
 type network struct {
 	mu sync.Mutex
-	// cuts counts them, as faults overlap.
-	cuts [parties][parties]int
+	// cuts counts them by who does not reach whom, as faults overlap.
+	cuts map[[2]int]int
 }
 
 func (n *network) cut(from, to int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.cuts[from][to]++
+	if n.cuts == nil {
+		n.cuts = map[[2]int]int{}
+	}
+	n.cuts[[2]int{from, to}]++
 }
 
 func (n *network) mend(from, to int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.cuts[from][to]--
+	n.cuts[[2]int{from, to}]--
 }
 
 func (n *network) heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.cuts = [parties][parties]int{}
+	n.cuts = map[[2]int]int{}
 }
 
 func (n *network) isCut(from, to int) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.cuts[from][to] > 0
+	return n.cuts[[2]int{from, to}] > 0
 }
 
 // wait returns when bytes get from one party to the other, or false when the proxy is closed.

@@ -65,7 +65,7 @@ func dump(s *server, below string) (tree, error) {
 func converge(e *ensemble, below string) (tree, []string) {
 	deadline := time.Now().Add(convergeTime)
 	for {
-		var trees [servers]tree
+		trees := make([]tree, servers)
 		var failed error
 		for number, each := range e.servers {
 			if trees[number], failed = dump(each, below); failed != nil {
@@ -73,7 +73,10 @@ func converge(e *ensemble, below string) (tree, []string) {
 			}
 		}
 		if failed == nil {
-			found := append(differences(trees[0], trees[1], 1, 2), differences(trees[0], trees[2], 1, 3)...)
+			var found []string
+			for other := 1; other < servers; other++ {
+				found = append(found, differences(trees[0], trees[other], 1, other+1)...)
+			}
 			if len(found) == 0 {
 				return trees[0], nil
 			}

@@ -7,6 +7,8 @@ use crate::{build, peer, workspace};
 
 /// How many sites there are, where there are any.
 const SITES: usize = 3;
+/// How many servers an ensemble has in which appends go down trees.
+const FOREST: u8 = 15;
 
 /// The server under test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +18,8 @@ pub(crate) enum Against {
     ZooKeeper,
     /// The server with this number of an ensemble of three Stoa servers.
     Ensemble(u8),
+    /// The server with this number of an ensemble of fifteen, of which most are fed by others.
+    Forest(u8),
     /// One of three sites, each a server with so many partitions; the first is the hub.
     Site(u8, [u8; SITES]),
     /// The first server of an ensemble whose servers have so many partitions.
@@ -55,34 +59,38 @@ impl Against {
             (Some("site:1"), _) => Ok(Against::Site(1, [1; SITES])),
             (Some("site:2"), _) => Ok(Against::Site(2, [1; SITES])),
             (Some("site:3"), _) => Ok(Against::Site(3, [1; SITES])),
-            (Some(other), _) => {
-                Err(format!("`--through` takes 1, 2 or 3, or site:1, site:2 or site:3, not `{other}`"))
-            }
+            (Some(other), _) => match other.strip_prefix("forest:").map(str::parse) {
+                Some(Ok(server)) if (1..=FOREST).contains(&server) => Ok(Against::Forest(server)),
+                _ => Err(format!(
+                    "`--through` takes 1, 2 or 3, or site:1, site:2 or site:3, or forest:1 to forest:{FOREST}, not \
+                     `{other}`"
+                )),
+            },
         }
     }
 
     /// How the command line and the suites call it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Against::Stoa | Against::Ensemble(_) | Against::Site(..) | Against::Divided(_) => "stoa",
             Against::ZooKeeper => "zookeeper",
+            _ => "stoa",
         }
     }
 
     /// Builds or fetches the server.
     pub(crate) fn prepare(self) -> Result<(), String> {
         match self {
-            Against::Stoa | Against::Ensemble(_) | Against::Site(..) | Against::Divided(_) => {
-                build::program("stoa").map(|_| ())
-            }
             Against::ZooKeeper => peer::fetch().map(|_| ()),
+            _ => build::program("stoa").map(|_| ()),
         }
     }
 
     /// The command to which a suite adds `--port P --data-dir D`. The suites split it at blanks.
     pub(crate) fn command(self, config: &Path) -> Result<String, String> {
         let words = match self {
-            Against::Stoa | Against::Ensemble(_) | Against::Site(..) => "serve --admin-port 0".to_owned(),
+            Against::Stoa | Against::Ensemble(_) | Against::Forest(_) | Against::Site(..) => {
+                "serve --admin-port 0".to_owned()
+            }
             Against::Divided(partitions) => format!("serve --admin-port 0 --partitions {partitions}"),
             Against::ZooKeeper => "peer --heap 256m".to_owned(),
         };
@@ -90,6 +98,7 @@ impl Against {
         let server = match self {
             Against::Stoa | Against::ZooKeeper => return Ok(command),
             Against::Ensemble(server) => server.to_string(),
+            Against::Forest(server) => format!("forest:{server}"),
             Against::Site(site, partitions) => {
                 let partitions = partitions.map(|partitions| partitions.to_string()).join(",");
                 format!("site:{site}:{partitions}")
@@ -103,22 +112,18 @@ impl Against {
     /// The command to which a suite adds the `zoo.cfg` of one server of an ensemble.
     pub(crate) fn member_command(self) -> Result<String, String> {
         let words = match self {
-            Against::Stoa | Against::Ensemble(_) | Against::Site(..) | Against::Divided(_) => {
-                "serve --admin-port 0 --config"
-            }
             Against::ZooKeeper => "peer --heap 256m --member",
+            _ => "serve --admin-port 0 --config",
         };
         Ok(format!("{} {words}", self.program()?))
     }
 
     fn program(self) -> Result<String, String> {
         without_blanks(&match self {
-            Against::Stoa | Against::Ensemble(_) | Against::Site(..) | Against::Divided(_) => {
-                workspace::target().join("release").join("stoa")
-            }
             Against::ZooKeeper => {
                 std::env::current_exe().map_err(|error| format!("xtask's own program: {error}"))?
             }
+            _ => workspace::target().join("release").join("stoa"),
         })
     }
 }
@@ -167,6 +172,8 @@ mod tests {
         assert_eq!(parse(""), Ok(Against::Stoa));
         assert_eq!(parse("--against stoa --through 2"), Ok(Against::Ensemble(2)));
         assert_eq!(parse("--through site:3"), Ok(Against::Site(3, [1, 1, 1])));
+        assert_eq!(parse("--through forest:15"), Ok(Against::Forest(15)));
+        assert!(parse("--through forest:16").is_err() && parse("--through forest:").is_err());
         assert_eq!(parse("--through site:2 --partitions 2"), Ok(Against::Site(2, [2, 2, 2])));
         assert_eq!(parse("--partitions 2,3,1 --through site:2"), Ok(Against::Site(2, [2, 3, 1])));
         for refused in ["--partitions 2", "--through 1 --partitions 2", "--through site:1 --partitions 2,0,1"]

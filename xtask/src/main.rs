@@ -50,7 +50,8 @@ cargo xtask COMMAND
   tls [PYTEST OPTIONS]        TLS with openssl, with bad certificates, and with half-open handshakes: 10,000 with --long
   sasl [PYTEST OPTIONS]       logins by DIGEST-MD5 and Kerberos, good ones and hostile ones
   audit [PYTEST OPTIONS]      the audit log beside that of Apache ZooKeeper, line for line
-  linearizable [--rounds N]   kill -9, pauses and cut links in an ensemble of three, N times
+  linearizable [--rounds N] [--servers N]
+                              kill -9, pauses and cut links in an ensemble of three servers or more, N times
   locks [--rounds N]          the same and more for processes that take one lock in all ways
   sites [--rounds N]          faults of three sites, and of the links between them
   oracle [OPTIONS]            the same requests to Stoa and to Apache ZooKeeper
@@ -60,8 +61,9 @@ cargo xtask COMMAND
 
 kazoo, java, upstream, go, c, kill and linearizable take `--against zookeeper` to drive Apache ZooKeeper
 instead of Stoa. kazoo, java, upstream, go and c take `--through K` to start ensembles of three Stoa servers
-and drive server 1, 2 or 3 of each; `--through site:K` starts three sites that are a server each, with
-`--partitions N` or `--partitions L,M,N` so many partitions. sites takes `--partitions`, too.";
+and drive server 1, 2 or 3 of each; `--through forest:K` starts ensembles of fifteen, in which appends go down
+trees; `--through site:K` starts three sites that are a server each, with `--partitions N` or `--partitions L,M,N`
+so many partitions. sites takes `--partitions`, too.";
 
 const SEEDS: u64 = 200;
 /// Runs of an ensemble.
@@ -71,6 +73,9 @@ const PARTITIONS: u8 = 4;
 const FUZZ_SECONDS: u64 = 25;
 const KILL_ROUNDS: u64 = 10;
 const LINEARIZABLE_ROUNDS: u64 = 6;
+const FOREST_ROUNDS: u64 = 3;
+/// One of fifteen that passes on in one tree, below another one, unless it leads.
+const FOREST_SERVER: u8 = 9;
 const LOCKS_ROUNDS: u64 = 3;
 const SITES_ROUNDS: u64 = 2;
 const ORACLE_REQUESTS: &str = "20000";
@@ -234,8 +239,16 @@ fn everything(report: &mut Report) {
     report.step("sasl", || suites::sasl(&[]));
     report.step("audit", || suites::audit(&[]));
     report.step("linearizable", || suites::linearizable(Against::Stoa, LINEARIZABLE_ROUNDS, &[]));
+    forests(report);
     report.step("locks", || suites::locks(LOCKS_ROUNDS, &[]));
     report.step("sites", || suites::sites(SITES_ROUNDS, &[]));
+}
+
+/// Fifteen servers, most of which are fed by others.
+fn forests(report: &mut Report) {
+    let fifteen = ["--servers", "15"].map(str::to_owned);
+    report.step("go through a forest", || suites::go(Against::Forest(FOREST_SERVER), &[]));
+    report.step("linearizable in a forest", || suites::linearizable(Against::Stoa, FOREST_ROUNDS, &fifteen));
 }
 
 fn oracle_options(partitions: u8) -> [String; 4] {

@@ -36,9 +36,8 @@ pub struct Config {
     /// The servers that the first leader of a new ensemble publishes in `/zookeeper/config`: lines
     /// `server.N=host:port:port[:role];port`. Empty for a server that stands alone.
     pub servers: String,
-    /// Whether a server whose disk holds nothing waits for others whose ensemble it is to join, whatever `servers` says
-    /// (setting `join`).
-    pub joins: bool,
+    /// What part the server has in the ensemble.
+    pub part: ServerPart,
     /// The id of its data folder, drawn at random when that was made.
     pub disk: [u8; 16],
     /// Whether clients may change the list of servers (setting `reconfigEnabled`).
@@ -59,7 +58,7 @@ pub struct Config {
     pub site: Option<SiteConfig>,
     /// About so many bytes of entries are kept for members that lag; who lags more is sent a snapshot.
     pub kept_bytes: u64,
-    /// Whether appends go down trees where there are many servers, and how. No server has that yet.
+    /// Whether appends go down trees where there are many servers, and how.
     pub forest: Option<ForestConfig>,
     /// Random, and the same for all threads of a server: proves of what clients claim to have seen that the
     /// server has told them.
@@ -70,6 +69,19 @@ pub struct Config {
     pub programs: ProgramLimits,
     /// Tells how long programs take.
     pub stopwatch: Stopwatch,
+}
+
+/// What part a server has in the ensemble.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ServerPart {
+    /// It belongs to it. Where its disk holds nothing it founds it with the others, or joins it.
+    #[default]
+    Member,
+    /// Where its disk holds nothing it waits for others whose ensemble it is to join, whatever its list says (setting
+    /// `join`).
+    Joins,
+    /// It is a reader: it does not belong to it, and follows a member, or another reader (setting `reader-of`).
+    Reader,
 }
 
 /// Sessions that their contact server alone keeps. A server that stands alone, or has several partitions, makes none.
@@ -90,6 +102,9 @@ pub struct SiteConfig {
     /// Whether another site takes the place of a hub that is away without an operator; then the hub prepares nothing
     /// unless a majority of the sites hears it.
     pub automatic_promotion: bool,
+    /// Other sites are sent what is new here no more often than this, microseconds; what comes first goes at once. Each
+    /// message costs as much as some writes, here and where it is imported.
+    pub ship_pause_us: u64,
     /// Whether subtrees move between the partitions of this site. No server has that yet: in one of a hundred simulated
     /// lives with faults it stops at something that cannot be applied.
     pub moves: bool,
@@ -110,9 +125,15 @@ impl Config {
         self.site.as_ref().is_some_and(|site| site.moves)
     }
 
+    /// Whether the server is a reader.
+    #[must_use]
+    pub fn is_reader(&self) -> bool {
+        self.part == ServerPart::Reader
+    }
+
     /// Who begins a history with this server, if its disk holds nothing.
     fn founders(&self) -> BTreeSet<u8> {
-        if self.joins {
+        if self.part != ServerPart::Member {
             return BTreeSet::new();
         }
         if self.servers.is_empty() {
@@ -131,7 +152,8 @@ impl Config {
             heartbeat_ms: self.heartbeat_ms,
             election_heartbeats: self.election_heartbeats,
             kept_bytes: self.kept_bytes,
-            expects_others: !self.servers.is_empty(),
+            expects_others: !self.servers.is_empty() || self.is_reader(),
+            is_reader: self.is_reader(),
             gives_log: self.site.is_some() && self.partitions > 1,
             forest: self.forest.clone(),
             disk: self.disk,
@@ -169,7 +191,7 @@ impl Default for Config {
             snapshot_updates: 100_000,
             snapshot_log_bytes: 4 << 30,
             servers: String::new(),
-            joins: false,
+            part: ServerPart::Member,
             disk: [0; 16],
             reconfig_enabled: false,
             heartbeat_ms: 100,
@@ -197,7 +219,8 @@ mod tests {
     #[test]
     fn whoever_cannot_read_its_list_founds_nothing() {
         let founders = |servers: &str, joins| {
-            let config = Config { server_id: 2, servers: servers.into(), joins, ..Config::default() };
+            let part = if joins { ServerPart::Joins } else { ServerPart::Member };
+            let config = Config { server_id: 2, servers: servers.into(), part, ..Config::default() };
             config.founders().into_iter().collect::<Vec<_>>()
         };
         let list = "server.1=a:1:2:participant;3\nserver.2=b:1:2:participant;3\nserver.3=c:1:2:observer;3";

@@ -61,7 +61,7 @@ mod succession;
 mod thread_front;
 
 pub use backlog::{Backlog, BacklogWanted, BadBacklog};
-pub use config::{Config, LocalSessions, Reaping, SiteConfig};
+pub use config::{Config, LocalSessions, Reaping, ServerPart, SiteConfig};
 pub use controller::{MoveError, RecentMove};
 pub use coordination::{Decision, Prepared, Quiesced, Step, StepKind};
 pub use levels::{HeldBack, LevelRefusal, LevelStatus, SiteLevels};
@@ -94,12 +94,13 @@ pub use stoa_partition::{
 pub use stoa_placement::{HINTS_PATH, Hint, Hints, LoadReport, MoveRefusal, Placement, Rates, SubtreeLoad};
 pub use stoa_sites::{Kind as PolicyKind, Settings as PolicySettings};
 pub use stoa_timeline::{
-    Acquaintance, Append, BadBatch, BadMessage, Delivery, DiskId, Disks, EntryId, ForestConfig, KnownDisk,
-    KnownDisks, Origin, Outgoing, PartitionMessage, PeerOutput, Slices, Standing, Start, Starts, TakenOver,
-    server_of, servers_of, timeline_of,
+    Acquaintance, Append, BadBatch, BadMessage, Below, Delivery, DiskId, Disks, EntryId, ForestConfig,
+    ForestCounts, ForestPlace, ForestServer, ForestShape, ForestStatus, ForestTree, KnownDisk, KnownDisks,
+    Lateness, Origin, Outgoing, ParentOutput, PartitionMessage, PeerOutput, ReaderOutput, Repair,
+    RepairCause, Slices, Standing, Start, Starts, TakenOver, server_of, servers_of, timeline_of,
 };
 pub use stoa_tree::{
     Claim, KeptZxids, Levels, NewerLevel, SITE_MAX, SiteId, SiteSet, SiteStanding, Source, TokenRefusal,
 };
 pub use stoa_wire::Timestamp;
-pub use succession::{SiteReach, Succession, SuccessionStep, has_nothing_to_tell, hub_is_back};
+pub use succession::{SiteReach, Succession, SuccessionStep, has_nothing_to_tell, hub_is_back, is_torn_from};

@@ -1,6 +1,9 @@
 //! What the leader knows of whom this server has heard of. How it is told: `replica/liveness.rs`.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use bytes::Bytes;
+use stoa_front::ConnectionId;
 use stoa_partition::Now;
 
 /// Messages that say who was heard of, whose arrival is waited for.
@@ -10,6 +13,93 @@ const IN_FLIGHT: usize = 8;
 /// to find a server that has a leader; microseconds.
 pub(crate) fn look_after_us(timeout_ms: i32) -> u64 {
     u64::try_from(timeout_ms).unwrap_or(0) * 1000 * 2 / 3
+}
+
+/// Whom readers below this server have heard of is told with the next message to the leader, which is then due in this
+/// part of a tick: so a chain of readers makes little of it late.
+const BELOW_PART: u32 = 8;
+
+/// A reader, what it has said and of which position, and when it came.
+type Held = (ConnectionId, (u64, Bytes), u64);
+
+/// What readers have told of whom they have heard of, that the leader may not know yet.
+#[derive(Default)]
+pub(crate) struct HeardBelow {
+    /// By reader: term and number of its message, and when it came.
+    waiting: BTreeMap<ConnectionId, VecDeque<(u64, u64, u64)>>,
+    /// Sessions that they have heard of, and when they have said that last: that may have been longer ago than what the
+    /// leader knows, and be news to it.
+    heard: BTreeMap<i64, u64>,
+    /// What they have said of a position that is not applied here, in the order in which it came.
+    held: VecDeque<Held>,
+}
+
+impl HeardBelow {
+    /// It is heard when that position is applied. A reader says it again, in other words.
+    pub(crate) fn hold(&mut self, reader: ConnectionId, said: (u64, Bytes), at_us: u64) {
+        if self.held.iter().filter(|(of, ..)| *of == reader).count() < IN_FLIGHT {
+            self.held.push_back((reader, said, at_us));
+        }
+    }
+
+    /// The next that can be heard.
+    pub(crate) fn take_held(&mut self, applied: u64) -> Option<Held> {
+        let at = self.held.iter().position(|(_, (position, _), _)| *position <= applied)?;
+        self.held.remove(at)
+    }
+
+    /// A reader has heard of this session.
+    pub(crate) fn heard(&mut self, session: i64, now_us: u64) {
+        self.heard.insert(session, now_us);
+    }
+
+    /// Sessions of which readers have said something since then. What they have said before the leader knows.
+    pub(crate) fn heard_since(&mut self, since_us: u64) -> impl Iterator<Item = i64> {
+        self.heard.retain(|_, at_us| *at_us >= since_us);
+        self.heard.keys().copied()
+    }
+
+    /// The leader is this server: it knows all that was said here.
+    pub(crate) fn all_is_known(&mut self) {
+        self.heard.clear();
+    }
+
+    /// Such a message has come.
+    pub(crate) fn came(&mut self, reader: ConnectionId, term: u64, number: u64, now_us: u64) {
+        let waiting = self.waiting.entry(reader).or_default();
+        if waiting.len() >= IN_FLIGHT {
+            waiting.pop_front();
+        }
+        waiting.push_back((term, number, now_us));
+    }
+
+    /// Whether no reader waits to be told what the leader knows.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether readers have said nothing.
+    #[inline]
+    pub(crate) fn is_none(&self) -> bool {
+        self.heard.is_empty()
+    }
+
+    /// What has come by then is known to the leader: whom to tell, term and number.
+    pub(crate) fn known(&mut self, until_us: u64) -> Vec<(ConnectionId, u64, u64)> {
+        let mut known = Vec::new();
+        self.waiting.retain(|reader, waiting| {
+            while let Some((term, number, _)) = waiting.pop_front_if(|(_, _, at_us)| *at_us <= until_us) {
+                known.push((*reader, term, number));
+            }
+            !waiting.is_empty()
+        });
+        known
+    }
+
+    pub(crate) fn forget(&mut self, reader: ConnectionId) {
+        self.waiting.remove(&reader);
+        self.held.retain(|(of, ..)| *of != reader);
+    }
 }
 
 /// What the leader knows of whom this server has heard of.
@@ -67,6 +157,11 @@ impl Liveness {
         self.number += 1;
         self.in_flight.push_back((self.number, now_us));
         self.number
+    }
+
+    /// Somebody below this server has heard of clients: the leader is to know soon.
+    pub(crate) fn has_news(&mut self, tick_ms: u32, now_us: u64) {
+        self.due_us = self.due_us.min(now_us + u64::from(tick_ms) * 1000 / u64::from(BELOW_PART));
     }
 
     /// The leader has such a message.

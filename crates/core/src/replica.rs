@@ -23,6 +23,7 @@ mod programs;
 mod read;
 mod read_only;
 mod read_tokens;
+mod readers;
 mod reaper;
 mod reign;
 mod remote_client;
@@ -328,7 +329,7 @@ impl Replica {
         let load = [self.leader.load.next_wake_us(), self.next_balance_wake_us()];
         let timers = [handshake, self.sessions.live.next_wake_us(), self.leader.no_room_until_us, ensemble];
         let ends = [self.next_pause_end_us(), self.next_held_end_us()];
-        let sites = [self.sites.policy.next_look_us(), self.next_lease_us()];
+        let sites = [self.sites.policy.next_look_us(), self.next_lease_us(), self.sites.kept.resumes_us()];
         timers
             .into_iter()
             .chain(load)

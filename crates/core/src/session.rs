@@ -92,6 +92,8 @@ pub(crate) struct Sessions {
     queue: BTreeMap<u64, Vec<(SessionKey, i64)>>,
     tick_us: u64,
     next_id: i64,
+    /// Ids are drawn at random: others draw some of the same server.
+    draws: bool,
     secret: [u8; 32],
 }
 
@@ -108,8 +110,18 @@ impl Sessions {
             queue: BTreeMap::new(),
             tick_us: u64::from(tick_ms.max(1)) * 1000,
             next_id,
+            draws: false,
             secret,
         }
+    }
+
+    /// At a reader, which no number tells from others: ids begin somewhere. That none is given twice is for the leader to
+    /// see, who refuses one that there is; then the next one is asked for.
+    pub(crate) fn drawing(mut self) -> Self {
+        let drawn = self.new_password(0).first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes));
+        self.next_id = id_of(self.next_id, drawn);
+        self.draws = true;
+        self
     }
 
     /// An id that no session has or had, as long as clocks go forward across restarts; ids of
@@ -150,7 +162,7 @@ impl Sessions {
         if let Some(&key) = self.by_id.get(&id) {
             return key;
         }
-        if id >> 56 == self.next_id >> 56 && id >= self.next_id {
+        if id >> 56 == self.next_id >> 56 && id >= self.next_id && !self.draws {
             // The clock was set back. The run that gave it may have given the next ones too, which are not
             // applied here yet: this run begins where that one's millisecond ends.
             self.next_id = id_of(id, (id | 0xffff).wrapping_add(1));
@@ -368,6 +380,18 @@ impl Sessions {
             let heard_us = now.mono_us.saturating_sub(u64::from(silent_ms) * 1000);
             session.deadline_us = session.deadline_us.max(heard_us + timeout_us(session.timeout_ms));
         }
+    }
+
+    /// For how long nothing has been heard of the client, as far as this server knows; milliseconds.
+    pub(crate) fn silent_ms(&self, id: i64, now: Now) -> Option<u32> {
+        let session = self.live.get(*self.by_id.get(&id)?)?;
+        let heard_us = session.deadline_us.saturating_sub(timeout_us(session.timeout_ms));
+        Some(u32::try_from(now.mono_us.saturating_sub(heard_us) / 1000).unwrap_or(u32::MAX))
+    }
+
+    /// Whether the client of a session is here, or was here last.
+    pub(crate) fn is_here(&self, id: i64) -> bool {
+        self.by_id.get(&id).and_then(|&key| self.live.get(key)).is_some_and(|session| session.here)
     }
 
     /// The client of a session that its contact server may be elsewhere has been heard of here.

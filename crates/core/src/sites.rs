@@ -257,9 +257,33 @@ pub(crate) struct Kept {
     gone: u64,
     /// The last update of each site in what is not kept any more since this is a site, if that is known.
     gone_seen: Option<BTreeMap<Source, i64>>,
+    /// When other sites were sent some of it last, and when they may be sent what waits.
+    shipped_us: u64,
+    resumes_us: Option<u64>,
 }
 
 impl Kept {
+    /// Whether what other sites lack has to wait, since they were sent something less than a pause ago.
+    pub(crate) fn has_to_wait(&mut self, now_us: u64, pause_us: u64) -> bool {
+        let resumes_us = self.shipped_us + pause_us;
+        self.resumes_us = (now_us < resumes_us).then_some(resumes_us);
+        self.resumes_us.is_some()
+    }
+
+    pub(crate) fn waits_no_more(&mut self) {
+        self.resumes_us = None;
+    }
+
+    /// Other sites are sent something.
+    pub(crate) fn shipped(&mut self, now_us: u64) {
+        self.shipped_us = now_us;
+    }
+
+    /// Until when something waits, if it does.
+    pub(crate) fn resumes_us(&self) -> Option<u64> {
+        self.resumes_us
+    }
+
     /// An entry is committed.
     pub(crate) fn push(&mut self, position: u64, entry: Bytes, made: Made, since_us: u64) {
         self.bytes += entry.len();
@@ -922,5 +946,18 @@ mod tests {
         assert_eq!((behind(&kept, 0), kept.gone()), (alloc::vec![6, 8, 10], 4));
         kept.trim(0, 8, 8);
         assert_eq!((behind(&kept, 0), kept.gone()), (alloc::vec![10], 8));
+    }
+
+    #[test]
+    fn what_comes_right_after_a_message_waits_for_the_pause() {
+        let mut kept = Kept::default();
+        assert!(!kept.has_to_wait(5000, 1000), "nothing was sent yet");
+        kept.shipped(5000);
+        assert!(kept.has_to_wait(5500, 1000));
+        assert_eq!(kept.resumes_us(), Some(6000));
+        kept.waits_no_more();
+        assert_eq!(kept.resumes_us(), None);
+        assert!(!kept.has_to_wait(6000, 1000) && !kept.has_to_wait(5500, 0));
+        assert_eq!(kept.resumes_us(), None);
     }
 }

@@ -40,6 +40,17 @@ impl SiteReach {
     }
 }
 
+/// Whether one of two sites, a server of this one's and another one, lacks what the other one has and cannot tell it. The
+/// hub has a stream with each, and so is told otherwise.
+#[must_use]
+pub fn is_torn_from(server: &Replica, other: SiteId, reach: &SiteReach) -> bool {
+    let tree = server.tree();
+    let own = tree.own_site().unwrap_or_default();
+    let own_reach = server.reach();
+    let can_meet = own_reach.can_tell(own, (other, reach)) && reach.can_tell(other, (own, &own_reach));
+    tree.hub() != Some(other) && !can_meet
+}
+
 /// Whether each other site can tell this one what it lacks, and it can tell each of them.
 fn can_be_hub(site: SiteId, all: &BTreeMap<SiteId, SiteReach>) -> bool {
     let Some(own) = all.get(&site) else { return false };

@@ -33,6 +33,36 @@ const PULL: u8 = 5;
 const PULLED: u8 = 6;
 const COMPLAINT: u8 = 7;
 
+/// What a frame is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameKind {
+    /// It goes down a tree.
+    Spread,
+    /// Acknowledgements, on their way up.
+    Acknowledge,
+    /// A question for what has not come.
+    Pull,
+    /// The answer.
+    Pulled,
+    /// Nothing comes down a tree.
+    Complaint,
+}
+
+impl FrameKind {
+    /// That of bytes that begin like this; `None` when they are no frame. The rest of them need not be one.
+    #[must_use]
+    pub fn of(frame: &[u8]) -> Option<Self> {
+        Some(match *frame.first()? {
+            WHOLE | HEADER | IDLE => Self::Spread,
+            ACKNOWLEDGE => Self::Acknowledge,
+            PULL => Self::Pull,
+            PULLED => Self::Pulled,
+            COMPLAINT => Self::Complaint,
+            _ => return None,
+        })
+    }
+}
+
 /// The shortest item of a [`Acknowledge`]: server, disk, position, round.
 const ITEM_BYTES_MIN: usize = 1 + 8 + 1 + 1;
 

@@ -49,7 +49,7 @@ mod spreader;
 
 pub use codec::DecodeError;
 pub use frame::{
-    Acknowledge, Acknowledgement, Complaint, Content, Epoch, Frame, Place, Pull, Pulled, Spread,
+    Acknowledge, Acknowledgement, Complaint, Content, Epoch, Frame, FrameKind, Place, Pull, Pulled, Spread,
 };
 pub use ids::Ids;
 pub use limits::{BACKLOG_BYTES_MAX, Limits};

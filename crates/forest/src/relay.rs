@@ -1,14 +1,16 @@
 //! What a server does that does not lead.
 
 use crate::codec::DecodeError;
-use crate::frame::{Acknowledge, Acknowledgement, Complaint, Content, Frame, Place, Pull, Pulled, Spread};
+use crate::frame::{
+    Acknowledge, Acknowledgement, Complaint, Content, Epoch, Frame, Place, Pull, Pulled, Spread,
+};
 use crate::gap::Gap;
 use crate::hold::Hold;
 use crate::ids::Ids;
 use crate::limits::Limits;
 use crate::merge::Merge;
 use crate::output::Output;
-use crate::shape::Shape;
+use crate::shape::{Settings, Shape};
 use crate::shapes::Shapes;
 use crate::silence::Silence;
 use alloc::collections::VecDeque;
@@ -136,6 +138,18 @@ impl Relay {
     #[must_use]
     pub fn shape(&self) -> Option<&Shape> {
         self.shapes.newest().map(|kept| &kept.shape)
+    }
+
+    /// Which epoch that shape is of, how wide its trees are, and who is aside in it.
+    #[must_use]
+    pub fn shaped(&self) -> Option<(Epoch, Settings, &Ids)> {
+        self.shapes.newest().map(|kept| (kept.epoch, kept.settings, &kept.aside))
+    }
+
+    /// For how long nothing has come down a tree, microseconds.
+    #[must_use]
+    pub fn silent_us(&self, tree: u8, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.silence.heard_us(tree))
     }
 
     /// The log up to this position is committed.
@@ -450,8 +464,10 @@ impl Relay {
 
     /// When what has come together may be sent to the leader, if there is something.
     fn pass_up_due_us(&self) -> Option<u64> {
+        // Where nobody could be told nothing is due.
+        let (leader, up) = (self.reign.leader.filter(|leader| *leader != self.me)?, self.up()?);
         let Upward { merge, straight, sent_us, .. } = &self.upward;
-        let is_waiting = !straight.is_empty() || !merge.is_empty() && self.up() == self.reign.leader;
+        let is_waiting = !straight.is_empty() || !merge.is_empty() && up == leader;
         is_waiting.then(|| sent_us.map_or(0, |sent_us| sent_us + self.limits.acknowledge_us))
     }
 

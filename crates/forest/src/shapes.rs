@@ -42,8 +42,8 @@ impl Seen {
 #[derive(Debug)]
 pub(crate) struct KeptShape {
     pub(crate) epoch: Epoch,
-    aside: Ids,
-    settings: Settings,
+    pub(crate) aside: Ids,
+    pub(crate) settings: Settings,
     pub(crate) shape: Shape,
     seen: Vec<Seen>,
 }

@@ -27,6 +27,11 @@ impl Silence {
         }
     }
 
+    /// When that was last; 0 when nothing has come.
+    pub(crate) fn heard_us(&self, tree: u8) -> u64 {
+        self.heard_us.get(usize::from(tree)).copied().unwrap_or(0)
+    }
+
     /// All trees are new.
     pub(crate) fn begin(&mut self, now_us: u64) {
         self.heard_us = [now_us; TREES];

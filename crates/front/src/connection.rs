@@ -25,6 +25,14 @@ use stoa_wire::{Opcode, Reader, RequestHeader};
 pub struct ConnectionId(pub u64);
 
 impl ConnectionId {
+    /// The name of a connection to a reader below this server, as the one with this number: a client's has none that is
+    /// so large.
+    #[must_use]
+    pub fn of_reader(number: u64) -> Self {
+        const READER: u64 = 1 << 31;
+        Self((number >> 31) << 32 | READER | number & (READER - 1))
+    }
+
     fn index(self) -> usize {
         (self.0 & 0xffff_ffff) as usize
     }
@@ -323,6 +331,9 @@ pub struct Mode {
     pub takes_read_only: bool,
     /// Whether its session has come from another site.
     pub has_come: bool,
+    /// Whether its session has yet to be brought to the member that asks in this reader's place: until then it may not
+    /// write.
+    pub is_away: bool,
     /// Where the first partition has told that: see [`crate::Attached::came_zxid`].
     pub came_zxid: i64,
 }

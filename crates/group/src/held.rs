@@ -293,6 +293,11 @@ impl Held {
         }
     }
 
+    /// The newest snapshot that can be sent.
+    pub(crate) fn offered(&self) -> Option<&Mark> {
+        self.offered.as_ref()
+    }
+
     pub(crate) fn take_wanted(&self) -> Option<u64> {
         self.wanted.take()
     }

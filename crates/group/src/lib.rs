@@ -12,6 +12,7 @@
 //! | [`Group::propose`], [`Group::propose_changes`] | [`Output::Committed`], [`Output::Members`] |
 //! | [`Group::read`] | [`Output::Read`] |
 //! | [`Group::spread_to`], [`Group::acknowledge`], [`Group::confirm`] | [`Output::Spread`], [`Group::round`] |
+//! | [`Group::feed`] | [`Group::feed_behind`] |
 //! | [`Group::campaign`], [`Group::transfer`] | [`Group::status`] |
 //! | [`Group::offer_snapshot`], [`Group::snapshot_sent`], [`Group::compact`] | [`Output::SendSnapshot`], [`Output::SnapshotWanted`] |
 //!
@@ -30,6 +31,7 @@ extern crate alloc;
 
 mod check;
 mod codec;
+mod feed;
 mod feeding;
 mod group;
 mod held;

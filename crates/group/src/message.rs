@@ -115,6 +115,12 @@ impl Message {
             .then(|| Mark::from_raft(self.raft.get_snapshot()))
     }
 
+    /// What its entries take, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.entries_bytes() as u64
+    }
+
     /// Writes it behind what is in `out`.
     pub fn encode(&self, out: &mut Pieces) {
         out.reserve(self.header_bytes() + self.entries_bytes());

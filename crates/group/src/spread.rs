@@ -120,6 +120,12 @@ impl Group {
         self.spread.feeding.len()
     }
 
+    /// At the leader: whether this member is given appends by others.
+    #[must_use]
+    pub fn is_fed(&self, member: u64) -> bool {
+        self.spread.feeding.is_fed(member)
+    }
+
     /// At the leader of a term: these members have its log on their disks up to these positions. What is of another term,
     /// or of nobody, is passed over.
     pub fn acknowledge(&mut self, term: u64, acknowledged: impl IntoIterator<Item = (u64, u64)>) {

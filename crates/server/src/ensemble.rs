@@ -86,6 +86,7 @@ impl Meeting {
                 folder: disk.folder().to_owned(),
                 software: format!("stoa {}", env!("CARGO_PKG_VERSION")),
                 levels: settings.site.is_some().then_some(tree_options.levels),
+                reads_forest: settings.forest().is_some(),
             };
             // It is sent by the first partition, with which the log is.
             let newest = newest.take();
@@ -287,6 +288,7 @@ impl Ensemble {
     ) -> Result<(), String> {
         let (now, starts) = (clock.now(), &identity.starts);
         server.peer_levels(short(id), identity.levels);
+        server.peer_reads_forest(short(id), identity.reads_forest);
         if self.share.partition == FIRST && self.peers.is_older_than_known(&identity) {
             tracing::warn!(
                 "server {id} knows a later start of this server than its data folder has: that is an older copy, so this \

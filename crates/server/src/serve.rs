@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use stoa_core::{
-    CallLimits, Config, Levels, Limits, LocalSessions, PolicySettings, ProgramLimits, Reaping, Shard,
-    SiteConfig, Stopwatch, timeline_of,
+    CallLimits, Config, Levels, Limits, LocalSessions, PolicySettings, ProgramLimits, Reaping, ServerPart,
+    Shard, SiteConfig, Stopwatch, timeline_of,
 };
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
@@ -318,7 +318,7 @@ fn core_config(settings: &Settings) -> Config {
             settings.snapshot_log_bytes
         },
         servers: settings.servers.iter().map(|member| format!("{member}\n")).collect(),
-        joins: settings.join,
+        part: if settings.join { ServerPart::Joins } else { ServerPart::Member },
         reconfig_enabled: settings.reconfig_enabled,
         read_only_mode: settings.read_only_mode,
         local_sessions: LocalSessions {
@@ -329,8 +329,11 @@ fn core_config(settings: &Settings) -> Config {
         site: settings.site.as_ref().map(|_| SiteConfig {
             policy: PolicySettings { kind: settings.site_policy, ..PolicySettings::default() },
             automatic_promotion: settings.site_automatic_promotion,
+            // A tenth of the way to the next data centre, and most of what streams cost.
+            ship_pause_us: 1000,
             moves: false,
         }),
+        forest: settings.forest(),
         heartbeat_ms: millis(settings.heartbeat).max(1),
         election_heartbeats: (millis(settings.election_timeout) / millis(settings.heartbeat).max(1)).max(2),
         limits: Limits {

@@ -172,6 +172,15 @@ impl Driver {
     }
 }
 
+impl Driver {
+    fn sites_view(&self) -> Option<view::SitesView> {
+        match self.sites.get() {
+            Some(sites) => Some(sites.view(self)),
+            None => self.server.borrow().site_status().as_ref().map(view::SitesView::of_partition),
+        }
+    }
+}
+
 fn watchers(of: &stoa_core::Watchers) -> view::Watchers {
     view::Watchers {
         created: histogram(&of.created),
@@ -259,10 +268,8 @@ impl Source for &Driver {
         view::Stats {
             mode: mode(&standing),
             ensemble: self.ensemble_view(&standing, stats.leaders_found),
-            sites: match self.sites.get() {
-                Some(sites) => Some(sites.view(self)),
-                None => server.site_status().as_ref().map(view::SitesView::of_partition),
-            },
+            sites: self.sites_view(),
+            forest: server.forest_status(),
             partitions: 1,
             uptime_ms: self.clock.now().mono_us / 1000,
             zxid: tree.last_zxid(),
@@ -427,9 +434,11 @@ impl Source for &Driver {
         begun.map_err(|why| why.to_string())
     }
 
-    fn order_sites(&mut self, order: &SiteOrder) -> Result<(), String> {
-        let sites = self.sites.get().ok_or(NO_SITES)?;
-        sites.order(order, self)
+    fn order_sites(&mut self, order: SiteOrder, reply: oneshot::Sender<Result<(), String>>) {
+        match self.sites.get() {
+            Some(sites) => sites.take_order(order, self, reply),
+            None => drop(reply.send(Err(NO_SITES.to_owned()))),
+        }
     }
 
     fn path_token(&self, path: &str) -> Option<view::PathToken> {

@@ -138,9 +138,11 @@ impl Source for Together {
         of_first.blocking_recv().unwrap_or_else(|_| Err("the server is stopping".to_owned()))
     }
 
-    fn order_sites(&mut self, order: &SiteOrder) -> Result<(), String> {
-        let of_first = self.ask_first(|reply| Question::Order(order.clone(), reply));
-        of_first.blocking_recv().unwrap_or_else(|_| Err("the server is stopping".to_owned()))
+    fn order_sites(&mut self, order: SiteOrder, reply: oneshot::Sender<Result<(), String>>) {
+        // Other sites may have to be asked first, and others have questions too: the thread answers by itself.
+        if let Some(inbox) = self.inboxes.first() {
+            inbox.tell(Message::Question(Question::Order(order, reply)));
+        }
     }
 
     fn path_token(&self, path: &str) -> Option<PathToken> {

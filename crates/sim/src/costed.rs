@@ -2,7 +2,7 @@
 //! without one, for as many servers as there may be. It is not about faults, and one seed is as good as another, though
 //! everything still follows from it and is judged as ever.
 
-use crate::ensemble::{Act, CALM, Costs, Failure, Judges, Said, Settings, Visitor, World};
+use crate::ensemble::{Act, CALM, Costs, Exchanged, Failure, Judges, Settings, Visitor, World};
 use crate::frames::{frame, request, whole};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -57,7 +57,7 @@ pub struct Written {
     /// Their bytes.
     pub batch_bytes: u64,
     /// What the leader has said and heard meanwhile.
-    pub leader: Said,
+    pub leader: Exchanged,
 }
 
 /// When writes were sent, and when they were answered.
@@ -218,7 +218,8 @@ impl Ensemble {
         let records: Vec<Record> =
             (0..clients).map(|_| self.enter(&mut world, leader, (window, bytes))).collect();
         world.pass(500_000)?;
-        let (before, entries, entry_bytes) = (world.said(leader), world.committed(), world.committed_bytes());
+        let (before, entries, entry_bytes) =
+            (world.exchanged(leader), world.committed(), world.committed_bytes());
         records.iter().for_each(|record| record.borrow_mut().clear());
         world.pass(LASTS_US)?;
         let mut took: Vec<u64> = Vec::new();
@@ -233,7 +234,7 @@ impl Ensemble {
             rate: took.len() as u64 * 1_000_000 / LASTS_US,
             batches: world.committed() - entries,
             batch_bytes: world.committed_bytes() - entry_bytes,
-            leader: less(world.said(leader), before),
+            leader: less(world.exchanged(leader), before),
         })
     }
 
@@ -241,13 +242,13 @@ impl Ensemble {
     ///
     /// # Errors
     /// What went wrong.
-    pub fn idle(self, seed: u64) -> Result<Said, Failure> {
+    pub fn idle(self, seed: u64) -> Result<Exchanged, Failure> {
         const SECONDS: u64 = 5;
         let (mut world, leader) = self.begin(seed)?;
-        let before = world.said(leader);
+        let before = world.exchanged(leader);
         world.pass(SECONDS * 1_000_000)?;
-        let said = less(world.said(leader), before);
-        Ok(Said {
+        let said = less(world.exchanged(leader), before);
+        Ok(Exchanged {
             sent: said.sent / SECONDS,
             sent_bytes: said.sent_bytes / SECONDS,
             received: said.received / SECONDS,
@@ -295,8 +296,8 @@ impl Ensemble {
     }
 }
 
-fn less(after: Said, before: Said) -> Said {
-    Said {
+fn less(after: Exchanged, before: Exchanged) -> Exchanged {
+    Exchanged {
         sent: after.sent - before.sent,
         sent_bytes: after.sent_bytes - before.sent_bytes,
         received: after.received - before.received,

@@ -129,6 +129,9 @@ struct Partitions {
     /// Clients ask for more before they are answered.
     #[arg(long)]
     impatient: bool,
+    /// So many readers, below members and below each other.
+    #[arg(long, default_value_t = 0)]
+    readers: usize,
 }
 
 #[derive(Args)]
@@ -150,6 +153,12 @@ struct Ensembles {
     /// Appends go down trees.
     #[arg(long)]
     forest: bool,
+    /// The same, and every other start of a server is one of a release that knows nothing of that.
+    #[arg(long)]
+    upgrades: bool,
+    /// So many readers, below members and below each other.
+    #[arg(long, default_value_t = 0)]
+    readers: usize,
 }
 
 #[derive(Args)]
@@ -299,13 +308,21 @@ impl Ensembles {
     fn run(&self) -> ExitCode {
         self.lives.seeds.each("crates/sim/src/ensemble/settings.rs", |seed| {
             let mut settings = ensemble::Settings::of(seed, self.servers, self.lives.kind.as_deref())?;
-            if self.forest {
+            let mut ways = String::new();
+            if self.upgrades {
+                settings = settings.with_upgrades();
+                ways += " --upgrades";
+            } else if self.forest {
                 settings = settings.with_forest();
+                ways += " --forest";
+            }
+            if self.readers > 0 {
+                settings = settings.with_readers(self.readers);
+                ways += &format!(" --readers {}", self.readers);
             }
             let ensemble::Settings { name, servers, .. } = settings;
             AT_HAND.set(format!(
-                "stoa-sim ensemble --seeds 1 --from {seed} --servers {servers} --kind {name}{} --trace",
-                if self.forest { " --forest" } else { "" },
+                "stoa-sim ensemble --seeds 1 --from {seed} --servers {servers} --kind {name}{ways} --trace"
             ));
             Some((format!("{seed} ({name})"), ensemble::World::new(seed, settings, self.lives.trace).run()))
         })
@@ -419,7 +436,8 @@ impl Partitions {
         };
         let plan = if self.programs { plan.with_programs() } else { plan };
         let plan = if self.impatient { plan.with_impatience() } else { plan };
-        Some(plan.with_partitions(count).numbered(seed))
+        let plan = plan.with_partitions(count).numbered(seed);
+        Some(if self.readers > 0 { plan.with_readers(self.readers) } else { plan })
     }
 
     fn run(&self) -> ExitCode {

@@ -39,6 +39,29 @@ fn runs_meet_what_they_are_for() {
     assert!(total.reconfigs > 30, "{total}");
 }
 
+/// Readers come and go below members and below each other, in every kind of life, and clients are connected to them as to
+/// any server.
+#[test]
+fn ensembles_live_with_readers() {
+    let live = |seed| {
+        let readers = 1 + seed as usize % 4;
+        let settings = Settings::of(seed, None, None).expect("every seed stands for something");
+        let outcome = World::new(seed, settings.with_readers(readers), false).run();
+        outcome.unwrap_or_else(|failure| {
+            panic!("stoa-sim ensemble --seeds 1 --from {seed} --readers {readers} --trace: {failure}")
+        })
+    };
+    let total = (1..=70).map(live).fold(Outcome::default(), |sum, outcome| sum + outcome);
+    assert!(total.ties > 300, "{total}");
+    assert!(total.taken_over > 100 && total.emptied > 0 && total.seen.moves > 500, "{total}");
+    // A server that spoke of sessions which its parent did not know yet, and one whose word came behind the parent's own.
+    for (seed, servers, kind) in [(7_110_515, 3, "disks"), (7_100_132, 5, "quiet")] {
+        let settings = Settings::of(seed, Some(servers), Some(kind)).expect("it is a kind");
+        let outcome = World::new(seed, settings.with_readers(3), false).run();
+        outcome.unwrap_or_else(|failure| panic!("seed {seed} of {kind}: {failure}"));
+    }
+}
+
 /// Appends go down trees, in every kind of life; where there are few servers, nobody stands below a root.
 #[test]
 fn ensembles_live_with_a_forest() {
@@ -55,6 +78,37 @@ fn ensembles_live_with_a_forest() {
     let total = of_few.chain(of_many).fold(Outcome::default(), |sum, outcome| sum + outcome);
     assert!(total.frames > 100_000, "{total}");
     assert!(total.emptied > 0 && total.reconfigs > 0 && total.taken_over > 0, "{total}");
+}
+
+/// There are three servers, and trees from four on: with those who are added they begin, and nothing is said before.
+#[test]
+fn a_forest_begins_when_enough_servers_have_come() {
+    let live = |seed, kind| {
+        let settings = Settings::of(seed, Some(3), Some(kind)).expect("it is one of the kinds");
+        let mut settings = settings.with_forest();
+        settings.config.forest.iter_mut().for_each(|forest| forest.servers_min = 4);
+        World::new(seed, settings, false).run().expect("these seeds pass")
+    };
+    let total = (1..=8).map(|seed| live(seed, "members")).fold(Outcome::default(), |sum, it| sum + it);
+    assert!(total.frames > 1000 && total.reconfigs > 8, "{total}");
+    assert_eq!(live(1, "calm").frames, 0);
+}
+
+/// Servers of the release before, which have no forest, come and go: nothing is said to them that they cannot read.
+#[test]
+fn releases_with_a_forest_and_without_live_together() {
+    let live = |seed, servers| {
+        let settings =
+            Settings::of(seed, servers, None).expect("every seed stands for something").with_upgrades();
+        let outcome = World::new(seed, settings, false).run();
+        outcome.unwrap_or_else(|failure| {
+            panic!("stoa-sim ensemble --seeds 1 --from {seed} --upgrades --trace: {failure}")
+        })
+    };
+    let of_few = (1..=21).map(|seed| live(seed, Some(5)));
+    let of_many = (22..=25).map(|seed| live(seed, Some(11)));
+    let total = of_few.chain(of_many).fold(Outcome::default(), |sum, outcome| sum + outcome);
+    assert!(total.frames > 10_000 && total.starts > 100, "{total}");
 }
 
 #[test]

@@ -11,6 +11,16 @@ fn nothing_goes_wrong_that_must_not() {
     }
 }
 
+/// The same with readers.
+#[test]
+fn readers_of_several_partitions_live_with_them() {
+    let runs = (1..=56).map(|seed| live(seed, &Plan::of(seed).with_readers(1 + seed as usize % 3)));
+    let total = runs.fold(Outcome::default(), |sum, outcome| sum + outcome);
+    assert!(total.ties > 200 && total.taken_over > 50, "{total}");
+    // Its disk was full, and one of its threads told the others who leads.
+    live(7_300_004, &named("alone").with_programs().with_partitions(2).with_readers(3));
+}
+
 /// Seeds that found something, and do so until a change of the simulator makes other runs of them: a disk was lost while
 /// nobody else had stored who the members are, which was the simulator's own fault; a server that took over a snapshot
 /// waited for one that it was writing, whose place waited for a part of an operation which was undone; and a partition

@@ -11,6 +11,7 @@ use crate::certificate::{self, CertificateArgs};
 use crate::dev::{self, DevArgs};
 use crate::extension::{self, ExtensionCommand};
 use crate::failure::{Failure, Result};
+use crate::forest::{self, ForestArgs};
 use crate::inspect::{self, LogCommand, SnapshotCommand};
 use crate::model::{self, ModelCommand};
 use crate::partitions::{self, PartitionsArgs};
@@ -38,6 +39,8 @@ enum Command {
     Shell(ShellArgs),
     /// Shows where subtrees live and what is asked of them, and says where they are to live
     Partitions(PartitionsArgs),
+    /// Shows by which servers what the leader says reaches the others, and how late each is
+    Forest(ForestArgs),
     /// Shows how the sites stand, and who holds a token
     Sites(SitesCommand),
     /// Makes an authority and certificates of it, to try TLS out with
@@ -118,6 +121,7 @@ impl Cli {
             Command::Recover(command) => Ok(stoa_server::recover(&command.args, command.yes)),
             Command::Shell(args) => shell::run(args).map(|()| ExitCode::SUCCESS),
             Command::Partitions(args) => partitions::run(&args).map(|()| ExitCode::SUCCESS),
+            Command::Forest(args) => forest::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Sites(args) => sites::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Certificate(args) => certificate::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Bench(args) => bench::execute(&args).map(|()| ExitCode::SUCCESS),

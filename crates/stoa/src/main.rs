@@ -8,6 +8,7 @@ mod columns;
 mod dev;
 mod extension;
 mod failure;
+mod forest;
 mod inspect;
 mod lost;
 mod model;

@@ -10,8 +10,9 @@
 //! - *Who sends is who says it.* An append is the leader's whoever brings it. Servers of an ensemble have proved who they
 //!   are, and trust each other not to invent what the leader says.
 
+use crate::forest_status::{ForestServer, ForestShape, ForestStatus, Record, place, trees};
 use crate::peers::{member_of, server_of};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_forest::{Frame, Ids, Limits, Output, Place, Pulled, Relay, Settings, Shape, Spreader};
@@ -74,6 +75,9 @@ pub(crate) struct Forest {
     tag: u64,
     tags: BTreeMap<u8, u64>,
     servers: Ids,
+    /// Those to whom nothing of the forest may be said: they have a release that does not understand it, or it is off
+    /// there.
+    deaf: BTreeSet<u8>,
     /// The roots of the last shape that was known, the first tree's first: they follow up a leader first.
     coordinators: Vec<u8>,
     relay: Relay,
@@ -82,6 +86,7 @@ pub(crate) struct Forest {
     /// Something may have come of what was handed in.
     is_fresh: bool,
     look_at_us: u64,
+    record: Record,
 }
 
 impl Forest {
@@ -93,19 +98,41 @@ impl Forest {
             tag,
             tags: BTreeMap::new(),
             servers: Ids::default(),
+            deaf: BTreeSet::new(),
             coordinators: Vec::new(),
             relay: Relay::new(me, limits),
             spreader: None,
             is_fresh: false,
             look_at_us: 0,
+            record: Record::default(),
         };
         forest.members_are(0, members);
         forest
     }
 
-    /// Whether there could be one: else nothing costs anything.
-    pub(crate) fn may_be(&self) -> bool {
+    /// Whether this server has one when there are enough servers, or a leader that has one by its own settings.
+    pub(crate) fn is_on(&self) -> bool {
         self.config.is_some()
+    }
+
+    /// Whether there are enough servers for one.
+    fn is_large(&self) -> bool {
+        self.config.as_ref().is_some_and(|config| self.servers.len() >= config.servers_min)
+    }
+
+    /// Whether there is one, or could be: else nothing is said about it.
+    pub(crate) fn may_be(&self) -> bool {
+        self.is_on() && (self.is_large() || self.is_there())
+    }
+
+    /// Whether there are trees now.
+    fn is_there(&self) -> bool {
+        self.spreader.is_some() || self.relay.shape().is_some()
+    }
+
+    /// Whether another server may be told something of it.
+    pub(crate) fn may_tell(&self, server: u8) -> bool {
+        self.is_on() && !self.deaf.contains(&server)
     }
 
     pub(crate) fn tag(&self) -> u64 {
@@ -123,14 +150,19 @@ impl Forest {
 
     /// Members whose tags are not known.
     pub(crate) fn unknown(&self) -> Vec<u8> {
-        let is_unknown = |id: &u8| self.may_be() && *id != self.me && !self.tags.contains_key(id);
+        if !self.may_be() {
+            return Vec::new();
+        }
+        let is_unknown = |id: &u8| *id != self.me && !self.tags.contains_key(id) && self.may_tell(*id);
         self.servers.iter().filter(is_unknown).collect()
     }
 
-    /// Those to whom it takes appends while this server leads; nobody where there is none.
+    /// Those to whom it takes appends while this server leads, and whose acknowledgements count when they come back by
+    /// it; nobody where there is none.
     pub(crate) fn reached(&self) -> Vec<u64> {
+        let is_reached = |server: &u8| *server != self.me && self.tags.contains_key(server);
         let reached = self.spreader.iter().flat_map(|_| self.servers.iter());
-        reached.filter(|server| *server != self.me).map(member_of).collect()
+        reached.filter(is_reached).map(member_of).collect()
     }
 
     // ---- what happens ----
@@ -142,7 +174,7 @@ impl Forest {
         if let Some(spreader) = &mut self.spreader {
             spreader.set_servers(now_us, &self.servers);
         }
-        self.is_fresh = self.may_be();
+        self.is_fresh |= self.may_be();
     }
 
     /// Where this server stands among those that could follow up a leader, from 0: the roots of the trees come first, in
@@ -179,31 +211,55 @@ impl Forest {
         self.note_coordinators();
         self.spreader = None;
         self.relay.enter(now_us, term, leader);
-        self.is_fresh = self.may_be();
+        self.is_fresh |= self.may_be();
     }
 
-    /// This server leads a term, and its log ends here.
+    /// This server leads a term, and its log ends here. There may be enough servers only later. Trees that a term has
+    /// stay until it ends: others take what is said of a second forest in it for something of the first.
     pub(crate) fn leads(&mut self, now_us: u64, term: u64, end: u64) {
+        let is_new = self.relay.reign() != (term, Some(self.me)) || self.spreader.is_none();
+        if !is_new {
+            return;
+        }
         self.note_coordinators();
         self.relay.enter(now_us, term, Some(self.me));
         // Ids of which frames know nothing have the others sent to directly, and so are they themselves.
-        let may_lead = Ids::is_id(self.me);
-        let config = self.config.as_ref().filter(|it| may_lead && self.servers.len() >= it.servers_min);
+        let config = self.config.as_ref().filter(|_| Ids::is_id(self.me) && self.is_large());
         self.spreader = config.map(|config| {
             let mut spreader =
                 Spreader::new(self.me, term, &self.servers, end, config.settings, config.limits.clone());
             let is_away = |id: &u8| *id != self.me && !self.tags.contains_key(id);
             self.servers.iter().filter(is_away).for_each(|id| spreader.gone(now_us, id));
+            self.record.leads(&spreader, &self.servers);
             spreader
         });
-        self.is_fresh = self.may_be();
+        self.is_fresh |= self.may_be();
     }
 
     pub(crate) fn committed(&mut self, position: u64) {
-        if self.may_be() {
+        if self.is_on() {
             self.relay.committed(position);
             self.spreader.iter_mut().for_each(|spreader| spreader.committed(position));
-            self.is_fresh = true;
+            self.is_fresh |= self.is_there();
+        }
+    }
+
+    /// Whether another server understands what is said of the forest, and has it. All do until something else is said.
+    pub(crate) fn hears(&mut self, server: u8, hears: bool) {
+        if hears {
+            self.deaf.remove(&server);
+        } else {
+            self.deaf.insert(server);
+        }
+    }
+
+    /// There is a connection to another server.
+    pub(crate) fn met(&mut self, server: u8) {
+        if self.may_tell(server) {
+            self.relay.connected(server);
+        } else {
+            // It is passed over as if there were none.
+            self.relay.gone(server);
         }
     }
 
@@ -218,7 +274,7 @@ impl Forest {
         self.tags.remove(&server);
         self.relay.gone(server);
         self.spreader.iter_mut().for_each(|spreader| spreader.gone(now_us, server));
-        self.is_fresh = self.may_be();
+        self.is_fresh |= self.may_be();
     }
 
     /// The group has an append for all, and it is this round.
@@ -226,8 +282,10 @@ impl Forest {
         let (Some(spreader), Some((previous, last))) = (&mut self.spreader, message.place()) else { return };
         let mut body = Pieces::default();
         message.encode(&mut body);
+        let body = body.join();
+        self.record.spread(now_us, last, body.len());
         spreader.set_round(round);
-        spreader.spread(now_us, Place { previous, last }, body.join());
+        spreader.spread(now_us, Place { previous, last }, body);
         self.is_fresh = true;
     }
 
@@ -244,10 +302,11 @@ impl Forest {
 
     /// A frame has come. `false` when it is none.
     pub(crate) fn receive(&mut self, now_us: u64, from: u8, frame: Bytes) -> bool {
-        if !self.may_be() {
+        if !self.is_on() {
             // Nobody would take what comes of it.
             return true;
         }
+        self.record.received(now_us, from, &frame);
         let received = match &mut self.spreader {
             Some(spreader) => spreader.receive(now_us, from, frame),
             None => self.relay.receive(now_us, from, frame),
@@ -270,24 +329,73 @@ impl Forest {
 
     /// When [`Forest::tick`] is needed. Where there are no trees that is never.
     pub(crate) fn next_wake_us(&self) -> Option<u64> {
-        let is_there = self.spreader.is_some() || self.relay.shape().is_some();
-        let due_us = self.relay.due_us().filter(|_| self.spreader.is_none());
-        is_there.then(|| due_us.map_or(self.look_at_us, |due_us| due_us.min(self.look_at_us)))
+        // What was due at the last look and could not be done then is looked at with the next one.
+        let looked_us = self.look_at_us.saturating_sub(LOOK_US);
+        let due_us = self.relay.due_us().filter(|due_us| self.spreader.is_none() && *due_us > looked_us);
+        self.is_there().then(|| due_us.map_or(self.look_at_us, |due_us| due_us.min(self.look_at_us)))
     }
 
     // ---- what is to be done ----
 
     /// What has come of all that. When it is done, [`Forest::stepped`] is wanted.
-    pub(crate) fn take(&mut self, group: &Group) -> Vec<Forested> {
+    pub(crate) fn take(&mut self, now_us: u64, group: &Group) -> Vec<Forested> {
         self.is_fresh = false;
+        if let Some(spreader) = &self.spreader {
+            self.record.look(now_us, spreader, &self.servers, &self.tags);
+        }
         let mut todo = Vec::new();
         while let Some(output) = match &mut self.spreader {
             Some(spreader) => spreader.poll(),
             None => self.relay.poll(),
         } {
-            todo.extend(self.carry_out(output, group));
+            let forested = self.carry_out(output, group);
+            if let Some(Forested::Send(_, frame)) = &forested {
+                self.record.sent(frame);
+            }
+            todo.extend(forested);
         }
         todo
+    }
+
+    // ---- what operators see ----
+
+    /// How it stands; `None` where it is off. `is_fed` says which members the group gives no appends itself, and
+    /// `matched` up to where they have the log, which ends at `last`; both count at the leader.
+    pub(crate) fn status(
+        &self,
+        now_us: u64,
+        is_fed: impl Fn(u64) -> bool,
+        (last, matched): (u64, &[(u8, u64)]),
+    ) -> Option<ForestStatus> {
+        let config = self.config.as_ref()?;
+        let leads = self.spreader.as_ref();
+        let of_leader = leads.map(|it| (it.shape(), (it.epoch(), config.settings, it.aside())));
+        let (shape, shaped) = match of_leader {
+            Some((shape, shaped)) => (Some(shape), Some(shaped)),
+            None => (self.relay.shape(), self.relay.shaped()),
+        };
+        let aside = shaped.map(|(.., aside)| *aside).unwrap_or_default();
+        let late = leads.map(|_| self.record.late(now_us, last, matched)).unwrap_or_default();
+        let server = |id: u8| ForestServer {
+            id,
+            place: place(shape, &aside, id),
+            tree: shape.and_then(|shape| shape.colour(id)),
+            is_fed: leads.map(|_| is_fed(member_of(id))).filter(|_| id != self.me),
+            understands: id == self.me || !self.deaf.contains(&id),
+            late: late.get(&id).copied(),
+        };
+        let silent_us = |tree| leads.is_none().then(|| self.relay.silent_us(tree, now_us));
+        Some(ForestStatus {
+            servers_min: config.servers_min,
+            settings: shaped.map_or(config.settings, |(_, settings, _)| settings),
+            shape: shape.zip(shaped).filter(|(shape, _)| shape.trees() > 0).map(|(shape, (epoch, ..))| {
+                ForestShape { term: epoch.term, number: epoch.count, leader: shape.leader() }
+            }),
+            trees: shape.map(|shape| trees(shape, silent_us)).unwrap_or_default(),
+            servers: self.servers.iter().map(server).collect(),
+            counts: self.record.counts,
+            repairs: self.record.repairs(now_us),
+        })
     }
 
     /// The group has stepped what was to be stepped.
@@ -300,7 +408,8 @@ impl Forest {
 
     fn carry_out(&mut self, output: Output, group: &Group) -> Option<Forested> {
         match output {
-            Output::Send { to, frame } => Some(Forested::Send(to, frame)),
+            // It may have led, or asked for something, before it had the release that it has now.
+            Output::Send { to, frame } => self.may_tell(to).then_some(Forested::Send(to, frame)),
             Output::Deliver { term, body, .. } => {
                 let message = Message::decode(body).ok()?;
                 let leader = self.relay.reign().1.map(member_of);
@@ -319,7 +428,7 @@ impl Forest {
                 append.encode(&mut body);
                 let place = Place { previous, last };
                 let frame = Frame::Pulled(Pulled { term, place, body: body.join() }).encode();
-                (last > previous).then_some(Forested::Send(by, frame))
+                (last > previous && self.may_tell(by)).then_some(Forested::Send(by, frame))
             }
             Output::Heard { term, round } => {
                 // The group may have heard of a later term by now, and voted in it.
@@ -374,7 +483,7 @@ mod tests {
             }
             Forested::Send(..) | Forested::Step(_) => Vec::new(),
         };
-        forest.take(group).into_iter().flat_map(counted).collect()
+        forest.take(2, group).into_iter().flat_map(counted).collect()
     }
 
     /// A server that has heard of the shape of a leader, and then of a later term.

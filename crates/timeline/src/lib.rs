@@ -11,6 +11,13 @@
 //! | [`Timeline::stored`], [`Timeline::refused`] | [`Timeline::poll_append`]: records for the disk |
 //! | [`Timeline::ask`], [`Timeline::barrier`], [`Timeline::applied`] | [`Timeline::poll`]: what is decided, who leads, what the leader is to prepare |
 //!
+//! Readers are servers that belong to no group, and follow one of those that do ([`readers`]):
+//!
+//! | in | out |
+//! | --- | --- |
+//! | [`Timeline::reader_connected`], [`Timeline::reader_says`] | [`Timeline::poll_reader`] |
+//! | [`Timeline::parent_connected`], [`Timeline::parent_says`] | [`Timeline::poll_parent`] |
+//!
 //! **Requests find their outcomes by way of the timeline alone** ([`requests`]): a contact server numbers what it
 //! asks, the leader takes each number once, and what is decided carries it.
 //!
@@ -22,10 +29,13 @@ extern crate alloc;
 mod barriers;
 mod birth;
 mod forest;
+mod forest_status;
 mod known_disks;
 mod message;
 mod peers;
 mod progress;
+mod reader_message;
+mod readers;
 mod requests;
 mod shared_log;
 mod starts;
@@ -34,10 +44,16 @@ mod timeline;
 pub use barriers::Barrier;
 pub use birth::{DiskId, Standing};
 pub use forest::ForestConfig;
+pub use forest_status::{
+    ForestCounts, ForestPlace, ForestServer, ForestShape, ForestStatus, ForestTree, Lateness, Repair,
+    RepairCause,
+};
 pub use known_disks::{Acquaintance, Disks, KnownDisk, KnownDisks};
 pub use message::{BadMessage, Forward, Message};
 pub use peers::{Wanted, member_of, server_of, servers_of};
 pub use progress::Lead;
+pub use reader_message::{CHAIN_MAX, Down, Up};
+pub use readers::{Below, ParentOutput, ReaderOutput};
 pub use requests::Origin;
 pub use shared_log::{
     Append, BadBatch, Batches, Delivery, EntryId, OnDisk, Proposal, Slices, SnapshotHead, TakenOver,

@@ -16,6 +16,9 @@ pub fn member_of(server: u8) -> u64 {
     if server == 0 { MEMBER_OF_ZERO } else { u64::from(server) }
 }
 
+/// What a reader is called in its own copy of the group, to which it does not belong: as no server.
+pub(crate) const READER: u64 = 1 << 41;
+
 /// The server that a member of the group is, if it is one: nobody is 0, and what a disk or another server says may be
 /// anything.
 #[must_use]

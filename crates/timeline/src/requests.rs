@@ -7,6 +7,7 @@
 //! an entry of the next leader's term is applied will never have one by way of the old leader. Then it
 //! is asked again; nothing happens twice, and nobody has to guess.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -36,6 +37,51 @@ pub(crate) struct Requests<C> {
     /// As many of them, from the oldest, have been given to the leader of this term.
     given: usize,
     pub(crate) given_at_us: u64,
+    /// At a reader: what they are called by the member that asks in its place.
+    names: Option<Box<Names>>,
+}
+
+/// What a reader's requests are called by the member in whose name they are asked. Both numbers grow.
+#[derive(Debug, Default)]
+struct Names {
+    /// Number here of the oldest that is not called anything yet.
+    next: u64,
+    /// Oldest first.
+    runs: VecDeque<Run>,
+}
+
+/// Requests that follow one another, here and there.
+#[derive(Debug)]
+struct Run {
+    here: u64,
+    there: u64,
+    count: u64,
+}
+
+impl Names {
+    /// The number here of what is called this there.
+    fn here(&self, there: u64) -> Option<u64> {
+        let at = self.runs.partition_point(|run| run.there + run.count <= there);
+        let run = self.runs.get(at)?;
+        Some(run.here + there.checked_sub(run.there)?)
+    }
+
+    /// Those before this number have their outcome.
+    fn passed(&mut self, first: u64) {
+        while self.runs.pop_front_if(|run| run.here + run.count <= first).is_some() {}
+        self.next = self.next.max(first);
+    }
+
+    fn add(&mut self, there: u64, count: u64) {
+        let here = self.next;
+        self.next += count;
+        match self.runs.back_mut() {
+            Some(last) if (last.here + last.count, last.there + last.count) == (here, there) => {
+                last.count += count;
+            }
+            _ => self.runs.push_back(Run { here, there, count }),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -50,7 +96,52 @@ impl<C: Copy + Ord> Requests<C> {
     pub(crate) fn new(server: u8, random: u64) -> Self {
         // Far from where the numbers would wrap.
         let stream = random >> 1;
-        Self { server, stream, first: stream, pending: VecDeque::new(), bytes: 0, given: 0, given_at_us: 0 }
+        Self {
+            server,
+            stream,
+            first: stream,
+            pending: VecDeque::new(),
+            bytes: 0,
+            given: 0,
+            given_at_us: 0,
+            names: None,
+        }
+    }
+
+    /// At a reader: a member asks in its place, and calls what it is asked by numbers of its own.
+    pub(crate) fn new_at_reader(random: u64) -> Self {
+        let mut requests = Self::new(0, random);
+        requests.names = Some(Box::new(Names { next: requests.first, ..Names::default() }));
+        requests
+    }
+
+    /// The server whose requests these are: at a reader the member that asks in its place.
+    pub(crate) fn server(&self) -> u8 {
+        self.server
+    }
+
+    /// At a reader: this member asks in its place from now on. Nothing was given to another one.
+    pub(crate) fn ask_through(&mut self, server: u8) {
+        debug_assert!(self.given == 0, "what was given elsewhere is forgotten");
+        self.server = server;
+    }
+
+    /// At a reader: so many of what was given, the oldest that are not called anything yet, are called this and what
+    /// follows. Each is told to `each`, with what it is called. False when that cannot be.
+    pub(crate) fn name(&mut self, there: u64, count: u64, mut each: impl FnMut(C, u64)) -> bool {
+        let given = self.first + self.given as u64;
+        let Some(names) = &mut self.names else { return false };
+        let known = names.runs.back().map_or(0, |last| last.there + last.count);
+        let fits = count <= given.saturating_sub(names.next) && there.checked_add(count).is_some();
+        if count == 0 || there < known || !fits {
+            return false;
+        }
+        let from = usize::try_from(names.next - self.first).unwrap_or(usize::MAX);
+        names.add(there, count);
+        for (pending, number) in self.pending.iter().skip(from).zip(there..there + count) {
+            each(pending.connection, number);
+        }
+        true
     }
 
     pub(crate) fn stream(&self) -> u64 {
@@ -97,9 +188,9 @@ impl<C: Copy + Ord> Requests<C> {
     }
 
     /// A request for whoever leads.
-    pub(crate) fn ask(&mut self, connection: C, asked: Vec<u8>) {
+    pub(crate) fn ask(&mut self, connection: C, asked: Bytes) {
         self.bytes += asked.len();
-        self.pending.push_back(Pending { connection, asked: asked.into() });
+        self.pending.push_back(Pending { connection, asked });
     }
 
     /// The next ones to give to the leader, about so many bytes of them, with the number of the first.
@@ -135,13 +226,21 @@ impl<C: Copy + Ord> Requests<C> {
     /// never will: their connections are handed to `lost`.
     #[inline]
     pub(crate) fn outcome(&mut self, origin: Origin, mut lost: impl FnMut(C)) -> Option<(C, Bytes)> {
-        let at = origin.request.checked_sub(self.first)?;
+        let number = match &self.names {
+            None => origin.request,
+            Some(names) => names.here(origin.request)?,
+        };
+        let at = number.checked_sub(self.first)?;
         let at = usize::try_from(at).ok().filter(|at| self.is_own(origin) && *at < self.pending.len())?;
         for _ in 0..at {
             self.pop().into_iter().for_each(|pending| lost(pending.connection));
         }
         self.given = self.given.saturating_sub(at + 1);
-        self.pop().map(|pending| (pending.connection, pending.asked))
+        let done = self.pop();
+        if let Some(names) = &mut self.names {
+            names.passed(self.first);
+        }
+        done.map(|pending| (pending.connection, pending.asked))
     }
 
     /// The next leader leads, and everything before its term has its outcome: the others are to be
@@ -171,6 +270,9 @@ impl<C: Copy + Ord> Requests<C> {
             lost(pending.connection);
         }
         self.given = 0;
+        if let Some(names) = &mut self.names {
+            **names = Names { next: self.first, ..Names::default() };
+        }
     }
 }
 
@@ -197,7 +299,7 @@ mod tests {
 
     fn asked(requests: &mut Requests<u64>, id: u64) -> Origin {
         let origin = requests.next();
-        requests.ask(id, vec![id as u8; 10]);
+        requests.ask(id, vec![id as u8; 10].into());
         origin
     }
 
@@ -233,6 +335,42 @@ mod tests {
         assert_eq!(skipped, [2]);
         assert!(requests.is_empty() && requests.are_given());
         assert_eq!(requests.bytes(), 0);
+    }
+
+    #[test]
+    fn a_reader_finds_outcomes_by_what_a_member_calls_its_requests() {
+        let mut requests = Requests::new_at_reader(1000);
+        requests.ask_through(3);
+        (1..=5).for_each(|id| _ = asked(&mut requests, id));
+        assert!(!requests.name(70, 1, |_, _| ()), "nothing was given");
+        requests.give(40).unwrap();
+        let mut named = Vec::new();
+        assert!(requests.name(70, 2, |id, number| named.push((id, number))));
+        // Others have asked the member meanwhile.
+        assert!(!requests.name(71, 1, |_, _| ()) && !requests.name(80, 3, |_, _| ()));
+        assert!(!requests.name(u64::MAX, 1, |_, _| ()) && !requests.name(80, 0, |_, _| ()));
+        assert!(requests.name(80, 2, |id, number| named.push((id, number))));
+        assert_eq!(named, [(1, 70), (2, 71), (3, 80), (4, 81)]);
+        let of = |request| Origin { server: 3, request, site: 0 };
+        let mut lost = Vec::new();
+        let mut outcome = |requests: &mut Requests<u64>, origin| {
+            requests.outcome(origin, |id| lost.push(id)).map(|(id, _)| id)
+        };
+        assert_eq!(outcome(&mut requests, of(75)), None, "it is of somebody else");
+        assert_eq!(outcome(&mut requests, Origin { server: 2, ..of(70) }), None);
+        assert_eq!(outcome(&mut requests, of(70)), Some(1));
+        assert_eq!(outcome(&mut requests, of(81)), Some(4));
+        assert_eq!(lost, [2, 3]);
+        requests.give(40).unwrap();
+        assert!(requests.name(90, 1, |id, _| assert_eq!(id, 5)));
+        requests.forget(|id| assert_eq!(id, 5));
+        assert_eq!(requests.outcome(of(90), |_| panic!("nothing is lost")), None);
+        requests.ask_through(1);
+        asked(&mut requests, 6);
+        requests.give(40).unwrap();
+        assert!(requests.name(5, 1, |_, _| ()), "another member has other numbers");
+        let origin = Origin { server: 1, request: 5, site: 0 };
+        assert_eq!(requests.outcome(origin, |_| panic!("nothing is lost")).map(|(id, _)| id), Some(6));
     }
 
     #[test]

@@ -27,7 +27,7 @@ use alloc::vec::Vec;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use stoa_group::{
     Config, Coverage, Entry, EntryKind, Group, History, HistoryId, Mark, Members, Output, Pieces,
-    ProposeError, Restored, Role, Status, Store,
+    ProposeError, Restored, Role, Status, Store, Vote,
 };
 
 /// Which timeline the log's files are of, with so many partitions. Where there are several that is none that there was
@@ -122,6 +122,25 @@ pub enum Delivery {
     Snapshot(u64),
     /// The log had no room for what was proposed.
     NoRoom,
+    /// At a reader: this member asks the ensemble in its place from now on, by way of the connection with this number;
+    /// or nobody does.
+    Attached(Option<(u8, u64)>),
+    /// At a reader: so many of the partition's requests, the oldest without one, are called this and what follows.
+    Numbered {
+        /// What the first is called.
+        number: u64,
+        /// How many there are.
+        count: u64,
+    },
+    /// At a reader: its parent says something about the partition's state.
+    Service(Bytes),
+    /// At a reader: whoever has this position sees what the question is about.
+    Position {
+        /// The question.
+        question: u64,
+        /// The position, on the partition's timeline.
+        position: u64,
+    },
 }
 
 /// What a leader has made of what its partitions have handed over.
@@ -174,6 +193,8 @@ pub(crate) struct SharedLog {
     reads: Reads,
     /// Up to here the log was divided among the partitions.
     divided: u64,
+    /// At a reader: the snapshot that is being taken over.
+    adopts: Option<Box<Mark>>,
 }
 
 /// What was handed over and is not proposed.
@@ -231,6 +252,7 @@ impl SharedLog {
             batches: Batches::default(),
             reads: Reads::default(),
             divided: restored.base.position,
+            adopts: None,
             group,
         };
         if record == covered && restored.history.is_some() {
@@ -288,12 +310,58 @@ impl SharedLog {
         self.group.status().members
     }
 
+    /// Up to which position everything is known to be committed.
+    pub(crate) fn committed(&self) -> u64 {
+        self.group.committed()
+    }
+
     pub(crate) fn status(&self) -> Status {
         self.group.status()
     }
 
+    /// At the leader: whether this member is given appends by others.
+    pub(crate) fn is_fed(&self, member: u64) -> bool {
+        self.group.is_fed(member)
+    }
+
     pub(crate) fn is_taking_over(&self) -> bool {
-        self.group.is_taking_over()
+        self.group.is_taking_over() || self.adopts.is_some()
+    }
+
+    /// At a reader, which is no member of the group, so that the engine would take over nothing: a snapshot of its
+    /// parent's has come. It is taken over when its record is durable. False when it is of no use. Nothing that this
+    /// server may have promised as a member is lost with it: what it has behind this position, but not at it, is not
+    /// committed there, and never will be.
+    pub(crate) fn adopt(&mut self, mark: Mark) -> bool {
+        let has_all = self.group.feed_commit(mark.position, mark.term);
+        if has_all || self.is_taking_over() || mark.position <= self.group.committed() || !mark.is_sound() {
+            return false;
+        }
+        let store = Store {
+            snapshot: Some(mark.clone().into()),
+            vote: Some(self.vote_with(&mark)),
+            history: self.group.history(),
+            ..Store::default()
+        };
+        self.adopts = Some(Box::new(mark));
+        self.store_with(&store, None, true);
+        true
+    }
+
+    /// The vote, which is of no earlier term than a snapshot that is taken over.
+    fn vote_with(&self, mark: &Mark) -> Vote {
+        let vote = self.group.vote();
+        let voted_for = if vote.term >= mark.term { vote.voted_for } else { 0 };
+        Vote { term: vote.term.max(mark.term), voted_for, committed: mark.position }
+    }
+
+    /// The snapshot is durable among this server's own.
+    fn adopted(&mut self, mark: &Mark) {
+        let (vote, history) = (self.vote_with(mark), self.group.history());
+        let restored = Restored { base: mark.clone(), vote, history, entries: Vec::new() };
+        self.group = Group::new(&self.config, &restored).expect("a mark that was checked begins a group");
+        self.group.offer_snapshot(mark.clone());
+        (self.term, self.leads) = (vote.term, false);
     }
 
     /// Questions of all servers where the log ends, which this one has not answered as their leader.
@@ -526,9 +594,13 @@ impl SharedLog {
     // ---- records ----
 
     fn store(&mut self, store: &Store, number: Option<u64>) {
+        self.store_with(store, number, number.is_some());
+    }
+
+    fn store_with(&mut self, store: &Store, number: Option<u64>, takes_over: bool) {
         let record = self.next_record;
         self.next_record += 1;
-        let snapshot = store.snapshot.as_ref().filter(|_| number.is_some()).map(|mark| {
+        let snapshot = store.snapshot.as_ref().filter(|_| takes_over).map(|mark| {
             let vote = store.vote.unwrap_or(self.group.vote());
             let head = Store {
                 snapshot: Some(mark.clone()),
@@ -575,6 +647,9 @@ impl SharedLog {
         if let Some(number) = number {
             self.group.stored(number);
         }
+        if let Some(mark) = self.adopts.take_if(|_| taken_over) {
+            self.adopted(&mark);
+        }
         taken_over
     }
 
@@ -589,7 +664,7 @@ impl SharedLog {
         let begins = self.in_flight.iter().any(|in_flight| in_flight.number.is_none());
         self.in_flight.clear();
         self.records.clear();
-        let restored = self.group.durable();
+        let restored = self.group.durable().filter(|_| self.adopts.is_none());
         let rebuilt = restored.and_then(|restored| {
             // Another run of the group: its timeouts must not be those of the one before.
             self.config.seed = self.config.seed.wrapping_add(1);

@@ -1,17 +1,20 @@
 //! A partition's end of the log, with everything that belongs to it.
 
 mod asked;
+mod children;
 mod forested;
 mod log;
 mod outputs;
+mod parent;
 mod servers;
 
 use crate::barriers::Barriers;
 use crate::birth::{Birth, DiskId};
 use crate::forest::{Forest, ForestConfig};
 use crate::message::Message;
-use crate::peers::{Peers, member_of, server_of, servers_of};
+use crate::peers::{Peers, READER, member_of, server_of, servers_of};
 use crate::progress::{Lead, Progress};
+use crate::readers::Readers;
 use crate::requests::{Requests, Stream};
 use crate::shared_log::{Delivery, EntryId, OnDisk, SharedLog};
 use alloc::boxed::Box;
@@ -48,6 +51,8 @@ pub struct Config {
     /// Who founds a history with this server, if its disk holds nothing: those who are to vote. Nobody, if it is to
     /// join one.
     pub founders: BTreeSet<u8>,
+    /// Whether the server is a reader, which belongs to no group. Its number is one that no member has.
+    pub is_reader: bool,
     /// Whether appends go down trees where there are many servers, and how.
     pub forest: Option<ForestConfig>,
     /// Random numbers that have nothing to do with each other: for election timeouts, the numbers of requests, and
@@ -66,7 +71,6 @@ struct Campaign {
 /// See the crate. `C` names who asks.
 pub struct Timeline<C> {
     config: Config,
-    heartbeat_us: u64,
     /// At the first partition: the log that all of them share.
     log: Option<Box<SharedLog>>,
     /// At the first partition, as long as there is no history here.
@@ -77,6 +81,8 @@ pub struct Timeline<C> {
     peers: Peers,
     /// At the first partition: the trees down which appends go.
     forest: Forest,
+    /// Servers below this one that are no members, and the one that this one is below if it is none.
+    readers: Readers<C>,
     /// At the leader: what it has taken of each contact server's requests.
     streams: BTreeMap<u8, Stream>,
     election: Election,
@@ -131,30 +137,35 @@ impl<C: Copy + Ord> Timeline<C> {
         let stoa_group::Restored { base, vote, .. } = disk.restored;
         let position = if config.partitions > 1 { position } else { base.position };
         let members = log.as_ref().map_or_else(|| base.members.clone(), |log| log.members());
-        let heartbeat_us = u64::from(config.heartbeat_ms.max(1)) * 1000;
         let birth = || Birth::new(config.server, config.disk, &config.founders);
         let is_new = log.as_ref().is_some_and(|log| log.history().is_none());
         // The number of its requests differs from process to process, too, and is drawn apart from this one's votes.
-        let forest = Forest::new(config.server, config.forest.clone(), stream, &members);
+        let of_forest = config.forest.clone().filter(|_| config.partition == FIRST);
+        let forest = Forest::new(config.server, of_forest, stream, &members);
         let mut timeline = Self {
             birth: is_new.then(birth),
-            progress: Progress::new(member_of(config.server), (position, base.term), vote.term, members),
-            requests: Requests::new(config.server, stream),
+            progress: Progress::new(config.member(), (position, base.term), vote.term, members),
+            requests: Self::requests_of(&config),
             barriers: Barriers::new(config.server, question),
             log,
-            config,
-            heartbeat_us,
             peers: Peers::default(),
             forest,
+            readers: Readers::new(config.is_reader, now_us),
             streams: BTreeMap::new(),
             election: Election::default(),
-            tick_at_us: now_us + heartbeat_us,
+            tick_at_us: now_us + u64::from(config.heartbeat_ms.max(1)) * 1000,
+            config,
             now_us,
             to_peers: VecDeque::new(),
             to_partitions: VecDeque::new(),
         };
         timeline.found_alone();
         Some(timeline)
+    }
+
+    #[inline]
+    fn heartbeat_us(&self) -> u64 {
+        u64::from(self.config.heartbeat_ms.max(1)) * 1000
     }
 
     fn is_only_partition(&self) -> bool {
@@ -205,7 +216,9 @@ impl<C: Copy + Ord> Timeline<C> {
     /// Whether everything is applied that was committed before the present leader's time.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.election.settled_in == self.progress.term
+        let Progress { term, applied, .. } = self.progress;
+        // A reader may have been told of a later term by an earlier parent.
+        self.election.settled_in == term || (self.is_reader() && applied.1 >= term && term > 0)
     }
 
     /// Whether another server is about to take the lead from this one.
@@ -296,7 +309,10 @@ impl<C: Copy + Ord> Timeline<C> {
     /// The next thing that has come of it. `prepares` says whether what is asked can be prepared now.
     #[inline]
     pub fn poll(&mut self, prepares: bool) -> Option<Output> {
-        let is_idle = self.barriers.are_asked() && self.requests.are_given() && self.progress.is_idle();
+        let is_idle = self.barriers.are_asked()
+            && self.requests.are_given()
+            && self.progress.is_idle()
+            && !self.readers.wants_snapshot;
         if is_idle && self.log.as_mut().is_none_or(|log| log.is_idle()) {
             return None;
         }
@@ -305,12 +321,15 @@ impl<C: Copy + Ord> Timeline<C> {
 
     fn poll_busy(&mut self, prepares: bool) -> Option<Output> {
         self.ask_barriers();
+        if core::mem::take(&mut self.readers.wants_snapshot) {
+            return Some(Output::SnapshotWanted);
+        }
         loop {
             if let Some(asked) = self.give_requests(prepares) {
                 return Some(asked);
             }
             let output = if let Some(delivery) = self.progress.poll() {
-                Some(self.take_delivery(delivery))
+                self.take_delivery(delivery)
             } else {
                 let output = self.log.as_mut()?.poll()?;
                 self.carry_out(output)
@@ -345,10 +364,12 @@ impl<C: Copy + Ord> Timeline<C> {
             }
             GroupOutput::Committed(entries) if self.is_only_partition() => {
                 self.forest.committed(entries.last().map_or(0, |last| last.position));
-                return Some(self.take_delivery(Delivery::Committed(entries)));
+                self.have_committed();
+                return self.take_delivery(Delivery::Committed(entries));
             }
             GroupOutput::Committed(entries) => {
                 self.forest.committed(entries.last().map_or(0, |last| last.position));
+                self.have_committed();
                 self.deliver_divided(&entries);
                 self.deliver_answers();
                 self.compact_log(entries.last().map_or(0, |last| last.position));
@@ -360,6 +381,8 @@ impl<C: Copy + Ord> Timeline<C> {
                 self.log.as_mut()?.answered(id, position);
                 self.deliver_answers();
             }
+            // Who feeds a reader does not lead.
+            GroupOutput::Leader { .. } if self.is_reader() => {}
             GroupOutput::Leader { term, leader, role } => {
                 self.forest_is_led(term, leader, role);
                 self.deliver_to_all(&Delivery::Leader { term, leader, leads: role == Role::Leader });
@@ -417,8 +440,16 @@ impl<C: Copy + Ord> Timeline<C> {
         }
     }
 
-    fn take_delivery(&mut self, delivery: Delivery) -> Output {
-        match delivery {
+    /// More is committed: those below are to have it, and who is a reader may have to say so.
+    fn have_committed(&mut self) {
+        if !self.readers.is_none() {
+            self.feed_all();
+            self.has_committed();
+        }
+    }
+
+    fn take_delivery(&mut self, delivery: Delivery) -> Option<Output> {
+        Some(match delivery {
             Delivery::Committed(entries) => {
                 if let Some(last) = entries.last() {
                     self.progress.is_committed(last.position);
@@ -428,6 +459,7 @@ impl<C: Copy + Ord> Timeline<C> {
             Delivery::Logged(entries) => Output::Logged(entries),
             Delivery::Leader { term, leader, leads } => {
                 self.leader_is(term, leader, leads);
+                self.tell_readers();
                 Output::Leader
             }
             Delivery::Read(question) => {
@@ -441,7 +473,20 @@ impl<C: Copy + Ord> Timeline<C> {
             }
             Delivery::Snapshot(number) => Output::Snapshot(number),
             Delivery::NoRoom => Output::NoRoom,
-        }
+            Delivery::Attached(by) => {
+                self.is_attached(by);
+                Output::Attached(by.is_some())
+            }
+            Delivery::Service(message) => Output::ParentSays(message),
+            Delivery::Numbered { number, count } => {
+                self.are_numbered(number, count);
+                return None;
+            }
+            Delivery::Position { question, position } => {
+                self.barriers.answered(question, position);
+                Output::Answered
+            }
+        })
     }
 
     fn leader_is(&mut self, term: u64, leader: u64, leads: bool) {
@@ -472,7 +517,7 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn settle(&mut self) -> Option<Settled<C>> {
         let Progress { term, applied, leader, lead, .. } = self.progress;
         let is_news = self.election.settled_in != term || lead == Lead::Elected;
-        let is_there = applied.1 == term;
+        let is_there = applied.1 == term || (applied.1 > term && self.is_reader());
         (is_news && is_there && leader != 0).then(|| self.settle_term())
     }
 
@@ -483,7 +528,10 @@ impl<C: Copy + Ord> Timeline<C> {
             self.election.settled_in = term;
             self.accept_leader();
             self.tell_members();
-            self.requests.ask_again(|who| lost.push(who));
+            if !self.is_reader() {
+                // Of a reader's requests its parent sees to that.
+                self.requests.ask_again(|who| lost.push(who));
+            }
         }
         let is_elected = self.progress.lead == Lead::Elected && self.progress.applied.1 == term;
         Settled { lost, is_elected }
@@ -538,7 +586,8 @@ impl<C: Copy + Ord> Timeline<C> {
     }
 
     fn compact_log(&mut self, position: u64) {
-        let keep = if self.progress.has_others() { self.config.kept_bytes } else { 0 };
+        let others = self.progress.has_others() || !self.readers.children.is_empty();
+        let keep = if others { self.config.kept_bytes } else { 0 };
         if let Some(log) = &mut self.log {
             log.group().compact(position, keep);
         }
@@ -546,13 +595,18 @@ impl<C: Copy + Ord> Timeline<C> {
 }
 
 impl Config {
+    /// What the server is called in the group.
+    fn member(&self) -> u64 {
+        if self.is_reader { READER } else { member_of(self.server) }
+    }
+
     fn group(&self, seed: u64) -> stoa_group::Config {
         stoa_group::Config {
             heartbeat_ticks: 1,
             // The engine asks for more than one heartbeat.
             election_ticks: self.election_heartbeats.max(2) as usize,
             skipped_terms: seed % stoa_group::Config::SKIPPED_MAX,
-            ..stoa_group::Config::new(member_of(self.server), seed)
+            ..stoa_group::Config::new(self.member(), seed)
         }
     }
 }
@@ -602,6 +656,7 @@ mod tests {
             gives_log: true,
             disk: DiskId::default(),
             founders: BTreeSet::new(),
+            is_reader: false,
             forest: None,
             seeds: [1, 2, 3],
         };

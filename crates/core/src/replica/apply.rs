@@ -234,6 +234,7 @@ impl Replica {
         self.take_ticket_outcomes();
         self.tend_sites();
         self.let_local_return();
+        self.hear_held_below();
         self.release_barriers();
         self.poll_snapshot_due();
         self.resume_congested();
@@ -411,6 +412,10 @@ impl Replica {
         ) {
             self.opening_refused(id, refusal);
             return;
+        }
+        if self.is_away(id) {
+            // There is no such session any more.
+            return self.close(id, CloseReason::SessionExpired);
         }
         let Some(writer) = self.writer_of(own) else { return };
         match refusal {

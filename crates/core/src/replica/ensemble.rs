@@ -51,6 +51,7 @@ impl Replica {
             PeerMessage::HeardArrived { term, number } => {
                 if term == self.timeline.term() && Some(from) == self.timeline.leader() {
                     self.sessions.liveness.arrived(number);
+                    self.tell_readers_who_is_known();
                 }
             }
             PeerMessage::Reads(reads) => self.reads_told(from, reads),
@@ -106,6 +107,12 @@ impl Replica {
         self.at(now);
         self.timeline.peer_met(peer, disk, standing);
         self.pump();
+    }
+
+    /// Another server of this ensemble is about to be connected, and has said whether it understands messages of the
+    /// forest and has it; where nothing is said it does.
+    pub fn peer_reads_forest(&mut self, peer: u8, reads: bool) {
+        self.timeline.peer_reads_forest(peer, reads);
     }
 
     /// A connection to another server is there (again): what was sent before may be lost.
@@ -279,6 +286,8 @@ impl Replica {
             }
             Output::SnapshotWanted => self.request_snapshot(),
             Output::NoRoom => self.has_no_room(),
+            Output::ParentSays(message) => self.parent_says_of_state(&message),
+            Output::Attached(is_attached) => self.attachment_changed(is_attached),
             Output::Asked { server, first, asked } => self.take_asked(server, first, &asked),
         }
     }

@@ -168,6 +168,9 @@ impl Replica {
             // It was known here alone, on the connection that it is on.
             return;
         }
+        if own.is_some_and(|id| self.is_brought(id, opened.session)) {
+            return;
+        }
         let opening = own.and_then(|id| match &self.clients.connections.get(id)?.phase {
             Phase::Opening { read_only, .. } => Some((id, *read_only)),
             _ => None,
@@ -185,6 +188,7 @@ impl Replica {
             password: opened.password,
             read_only,
         };
+        self.came_by_member(id, opened.session);
         self.go_live(id, key, response);
         self.resume(id);
     }

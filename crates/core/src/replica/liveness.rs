@@ -2,7 +2,7 @@
 //! sends its clients away before their sessions end.
 
 use crate::liveness::look_after_us;
-use crate::peer::PeerMessage;
+use crate::peer::{Heard, PeerMessage};
 use crate::replica::Replica;
 use alloc::vec::Vec;
 use stoa_front::{CloseReason, Phase};
@@ -15,17 +15,28 @@ impl Replica {
         let now_us = self.now.mono_us;
         if self.timeline.lead() == Lead::Active {
             self.sessions.liveness.leads(self.now);
+            self.sessions.below.all_is_known();
+            self.tell_readers_who_is_known();
             return;
         }
         let is_due = self.sessions.liveness.due_us <= now_us;
         let Some(leader) = self.timeline.leader().filter(|_| is_due) else { return };
         let (connections, limits) = (&self.clients.connections, &self.config.limits);
         let held_up = |id| connections.get(id).is_some_and(|connection| connection.is_held_up(limits));
-        let sessions =
-            self.sessions.live.heard_since(self.sessions.liveness.known_until_us, self.now, held_up);
+        let since_us = self.sessions.liveness.known_until_us;
+        let mut sessions = self.sessions.live.heard_since(since_us, self.now, held_up);
+        if !self.sessions.below.is_none() {
+            let (live, now) = (&self.sessions.live, self.now);
+            let below = self.sessions.below.heard_since(since_us);
+            let heard = |session| Some(Heard { session, silent_ms: live.silent_ms(session, now)? });
+            sessions.extend(below.filter_map(heard));
+        }
         let number = self.sessions.liveness.begin_message(self.config.tick_ms, now_us);
         let heard = PeerMessage::Heard { term: self.timeline.term(), number, sessions };
-        self.timeline.send(leader, heard.encode());
+        match self.timeline.is_reader() {
+            true => self.timeline.tell_parent(heard.encode()),
+            false => self.timeline.send(leader, heard.encode()),
+        }
     }
 
     /// Clients of a server that is cut off from the leader must learn it before their sessions end.

@@ -39,7 +39,8 @@ fn needs_owner(request: &Request<'_>) -> bool {
 impl Replica {
     /// Whether who comes without a session is given a local one. As in ZooKeeper, a server that stands alone has none.
     pub(crate) fn makes_local_sessions(&self) -> bool {
-        self.config.local_sessions.are_made && self.config.partitions == 1 && self.is_ensemble()
+        let may = self.config.local_sessions.are_made && !self.timeline.is_reader();
+        may && self.config.partitions == 1 && self.is_ensemble()
     }
 
     /// Who comes without a session is given a local one when everything is applied that was acknowledged before.

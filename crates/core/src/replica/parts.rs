@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::controller::Controller;
 use crate::coordination::{Coordination, Pending};
 use crate::levels::KnownLevels;
-use crate::liveness::Liveness;
+use crate::liveness::{HeardBelow, Liveness};
 use crate::local::Local;
 use crate::membership::ServerList;
 use crate::moves::Moves;
@@ -59,6 +59,8 @@ pub(super) struct SessionKeeping {
     pub(super) read_only: ReadOnly,
     pub(super) liveness: Liveness,
     pub(super) returning: Returning,
+    /// Of which readers it is to be told what the leader knows of whom they have heard of.
+    pub(super) below: HeardBelow,
 }
 
 impl SessionKeeping {
@@ -66,6 +68,9 @@ impl SessionKeeping {
     pub(super) fn new(config: &Config, tree: &Tree, secret: [u8; 32], now: Now) -> Self {
         let is_keeper = config.partition == FIRST;
         let mut live = Sessions::new(config.server_id, config.tick_ms, secret, now);
+        if config.is_reader() {
+            live = live.drawing();
+        }
         let is_own = |session: i64| tree.own_site().is_none_or(|own| tree.home_of(session) == own);
         for session in tree.sessions().filter(|session| is_keeper && is_own(session.id)) {
             live.insert(session.id, session.timeout_ms, now);
@@ -78,6 +83,7 @@ impl SessionKeeping {
             read_only: ReadOnly::new(config.server_id, now),
             liveness: Liveness::new(now),
             returning: Returning::default(),
+            below: HeardBelow::default(),
         }
     }
 }

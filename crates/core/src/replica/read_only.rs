@@ -161,7 +161,11 @@ impl Replica {
         if !is_same_password(&password, request.password) {
             return Admission::Expired;
         }
-        let was_here = known.contact.server == self.config.server_id;
+        let was_here = match self.timeline.is_reader() {
+            // Clients of others are known by the same member.
+            true => self.sessions.live.is_here(session),
+            false => known.contact.server == self.config.server_id,
+        };
         match self.sessions.liveness.stay(was_here, timeout_ms, self.now) {
             Some(until_us) => Admission::Welcome { session, password, timeout_ms, until_us: Some(until_us) },
             None => Admission::TurnedAway(CloseReason::NoQuorum),

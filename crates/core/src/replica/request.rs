@@ -1,5 +1,6 @@
 //! Requests of a live connection: which way each goes.
 
+use crate::replica::readers::AWAY;
 use crate::replica::second_site::ends_session;
 use crate::replica::{Replica, Waiter};
 use alloc::vec::Vec;
@@ -191,6 +192,9 @@ impl Replica {
         arrived_us: u64,
     ) {
         let body = reader.rest();
+        if self.is_away(id) {
+            return self.wait_for_member(id, header, body, arrived_us);
+        }
         let request = match (Request::decode(opcode, reader), self.leader.no_room_until_us) {
             (Ok(request), None) => request,
             (decoded, _) => {
@@ -442,6 +446,7 @@ impl Replica {
         while let Some(connection) = self.clients.connections.get(id) {
             let ready = match connection.slots().front() {
                 Some(Slot::Answer { after, .. }) => *after <= applied,
+                Some(Slot::Barrier { id: AWAY, .. }) => !connection.mode.is_away,
                 Some(Slot::Barrier { id, .. }) => !self.timeline.is_waiting(*id),
                 Some(Slot::Pause { until_us }) => *until_us <= self.now.mono_us,
                 Some(Slot::Request { frame, .. }) => !(connection.is_held() && ends_session(frame)),

@@ -91,7 +91,7 @@ impl Replica {
         let Some(table) = &self.sessions.table else { return false };
         let Some(connection) = self.clients.connections.get(id) else { return false };
         let Some(remote) = connection.remote.as_ref().filter(|remote| !remote.is_known) else { return false };
-        let contact = Contact { server: self.config.server_id, opening: connection.mode.opening };
+        let contact = Contact { server: self.timeline.contact_server(), opening: connection.mode.opening };
         let is_known = || table.knows(connection.session, contact, remote.since) == Known::Yes;
         !(self.timeline.is_alone() && is_known())
     }
@@ -105,7 +105,8 @@ impl Replica {
         };
         // Found with each write otherwise, while sessions come and go now and then.
         if remote.known_at != Some(table.changes) {
-            let contact = Contact { server: self.config.server_id, opening: connection.mode.opening };
+            let server = self.timeline.contact_server();
+            let contact = Contact { server, opening: connection.mode.opening };
             let known = table.knows(connection.session, contact, remote.since);
             remote.known_at = (known == Known::Yes).then_some(table.changes);
         }

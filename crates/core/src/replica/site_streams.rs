@@ -171,8 +171,10 @@ impl Replica {
         self.sites.importing.insert(from, upto);
     }
 
-    /// At the leader: puts what other sites do not have into the outbox.
+    /// At the leader: puts what other sites do not have into the outbox, which is empty.
     fn ship(&mut self) {
+        self.sites.kept.waits_no_more();
+        let pause_us = self.config.site.map_or(0, |site| site.ship_pause_us);
         let tree = self.applied.partition.tree();
         let (Some(own), Some(hub)) = (tree.own_site(), tree.hub()) else { return };
         if !self.timeline.leads() || !self.has_joined() {
@@ -184,6 +186,9 @@ impl Replica {
         let (gone, last) = (self.sites.kept.gone(), self.sites.kept.last());
         let is_due = |outgoing: &Outgoing| outgoing.passed < last.max(begun) || outgoing.is_lacking();
         if !self.sites.outgoing.values().any(|outgoing| outgoing.is_open && is_due(outgoing)) {
+            return;
+        }
+        if self.sites.kept.has_to_wait(self.now.mono_us, pause_us) {
             return;
         }
         // What several sites are told is mostly the same, and then made once.
@@ -227,6 +232,9 @@ impl Replica {
                     is_looking,
                 });
             }
+        }
+        if !self.sites.outbox.is_empty() {
+            self.sites.kept.shipped(self.now.mono_us);
         }
     }
 
@@ -305,7 +313,9 @@ impl Replica {
     /// proposed here and is lost. Where nothing is here, the state is wanted.
     pub(super) fn ask_again(&mut self, site: SiteId) {
         if self.timeline.leads() && !self.has_joined() {
-            self.sites.outbox.push_back((site, SiteMessage::Join.encode()));
+            // One that was given up wants it when an operator has said that what it has may go.
+            let join = self.may_join().then(|| (site, SiteMessage::Join.encode()));
+            self.sites.outbox.extend(join);
         } else if self.timeline.leads() && self.applied.partition.tree().streams().imported(site) == 0 {
             // By its position nothing is known of that log, but much of it may have come by way of others.
             let has = self.applied.partition.tree().seen().collect();

@@ -3,7 +3,7 @@
 use crate::replica::Replica;
 use crate::status::{Role, Status};
 use alloc::vec::Vec;
-use stoa_timeline::{Lead, server_of, servers_of};
+use stoa_timeline::{ForestStatus, Lead, server_of, servers_of};
 
 impl Replica {
     /// Whether clients are served what the ensemble agrees on. One of several without room for it has no
@@ -40,6 +40,13 @@ impl Replica {
         without.into_iter().filter(|server| wanted.votes(*server)).collect()
     }
 
+    /// How it stands with the trees down which appends go; `None` where there cannot be any, and at other partitions than
+    /// the first one.
+    #[must_use]
+    pub fn forest_status(&self) -> Option<ForestStatus> {
+        self.timeline.forest_status()
+    }
+
     /// Where this server stands among the others.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -51,7 +58,7 @@ impl Replica {
             _ if !self.serves() => Role::Looking,
             Lead::Active if !self.timeline.has_others() => Role::Standalone,
             Lead::Active => Role::Leader,
-            _ if observers.contains(&id) => Role::Observer,
+            _ if observers.contains(&id) || self.timeline.is_reader() => Role::Observer,
             _ => Role::Follower,
         };
         let applied = self.timeline.applied_at().0;

@@ -28,7 +28,7 @@ use std::net::SocketAddr;
 use stoa_core::{
     Backlog, BacklogWanted, CloseReason, Config, ConnectionId, Greeting, Items, Levels, Now, Output,
     Placement, PolicyKind, PolicySettings, Recovered, Restore, Shard, SiteConfig, SiteId, SnapshotOutput,
-    is_of_later_life, timeline_of,
+    is_of_later_life, is_torn_from, timeline_of,
 };
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
@@ -185,7 +185,7 @@ impl World {
 
     fn config(&self, id: SiteId) -> Config {
         let (policy, automatic_promotion) = (self.policy, self.is_automatic);
-        let of_site = SiteConfig { policy, automatic_promotion, moves: true };
+        let of_site = SiteConfig { policy, automatic_promotion, moves: true, ..SiteConfig::default() };
         Config { site: Some(of_site), ..config(id, self.kept_bytes, self.policy) }
     }
 

@@ -395,6 +395,10 @@ fn who_came_back_under_a_hub_that_the_next_one_did_not_know_is_the_hub_instead()
     let one = world.open(HUB);
     world.ask(one, &create(1, "/a", CreateMode::Persistent));
     world.settle();
+    let are_torn = |world: &World, one: SiteId, other: SiteId| {
+        is_torn_from(world.site_at(one), other, &world.site_at(other).reach())
+    };
+    assert!(!are_torn(&world, 2, 3) && !are_torn(&world, 3, 2));
     let cut = [(HUB, 2), (2, HUB)];
     world.cut.extend(cut);
     world.lose(3);
@@ -404,6 +408,8 @@ fn who_came_back_under_a_hub_that_the_next_one_did_not_know_is_the_hub_instead()
     world.ask(one, &create(2, "/b", CreateMode::Persistent));
     world.settle();
     assert!(world.site_at(3).has_joined() && world.tree(2).times_lost(3) == 0);
+    assert!(are_torn(&world, 2, 3) && are_torn(&world, 3, 2), "who is told to claim it would say so");
+    assert!(!are_torn(&world, 2, HUB), "the hub tells it by its stream");
     world.dead.insert(HUB);
     world.cut.clear();
     world.claim(2, &[HUB]);
@@ -424,6 +430,29 @@ fn who_came_back_under_a_hub_that_the_next_one_did_not_know_is_the_hub_instead()
     world.settle();
     assert!(world.tree(2).get("/b").is_some());
     world.check_equal();
+}
+
+/// A connection may be made at the moment in which a site hears that it was given up.
+#[test]
+fn who_was_given_up_asks_for_the_state_only_when_what_it_has_may_go() {
+    let mut world = World::new(2);
+    world.settle();
+    world.lose(2);
+    let now = world.now;
+    world.site(2).server.site_is_lost(now);
+    world.poll(2);
+    while world.store(2) {}
+    let asks = |world: &mut World| {
+        world.site(2).server.site_connected(HUB, now);
+        let mut said = core::iter::from_fn(|| world.site(2).server.poll_site());
+        // Nothing else that is said has one byte.
+        said.any(|(_, message)| message.len() == 1)
+    };
+    assert!(!asks(&mut world));
+    world.site(2).server.discard_site(now).unwrap();
+    world.poll(2);
+    while world.store(2) {}
+    assert!(asks(&mut world));
 }
 
 impl World {

@@ -64,7 +64,7 @@ fn a_frozen_interior_is_aside_soon_and_nobody_waits_for_it() {
             assert!(watch.late_us < 2_000, "{n}: {} us late without a failure", watch.late_us);
             let frozen = interiors(&world, 2)[which as usize];
             world.freeze(frozen);
-            watch.load(&mut world, 150_000);
+            watch.load(&mut world, 170_000);
             println!(
                 "{n}: {frozen} frozen: at worst {} us late, {:?}",
                 watch.late_us,

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use super::connection::Deadline;
+use super::forest::forest;
 use super::{Admin, Unanswered, json_response, render};
 use crate::metrics::Figures;
 use crate::view::SiteOrder;
@@ -47,6 +48,7 @@ commands! {
     Dump ["dump"];
     Ensemble ["ensemble"];
     Environment ["environment", "env", "envi"];
+    Forest ["forest"];
     GetTraceMask ["get_trace_mask", "gtmk"];
     Hash ["hash"];
     InitialConfiguration ["initial_configuration", "icfg"];
@@ -201,6 +203,7 @@ impl Command {
             Command::SystemProperties => render::properties(&process.settings),
             // What is missing for joining the others is told before that is done.
             Command::Sites => render::sites(admin.ask_even_looking(Question::Stats).await?.sites.as_ref()),
+            Command::Forest => forest(&*admin.ask_even_looking(Question::Stats).await?),
             Command::Ensemble => render::ensemble(&*admin.ask_even_looking(Question::Stats).await?),
             Command::ZabState => match admin.ask_even_looking(Question::Stats).await {
                 Ok(stats) => render::zab_state(&stats),

@@ -16,6 +16,7 @@
 mod caller;
 mod command;
 mod connection;
+mod forest;
 mod page;
 mod render;
 #[cfg(test)]

@@ -11,7 +11,9 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
 use crate::process::VERSION;
-use crate::view::tests::{Example, ensemble_settings, follower, hub, leader, looking, read_only, stats};
+use crate::view::tests::{
+    Example, ensemble_settings, feeder, follower, hub, leader, looking, read_only, stats,
+};
 use crate::view::{Mode, Stats};
 
 /// A served admin port with a partition that answers like [`Example`].
@@ -279,6 +281,29 @@ fn every_command_is_on_the_page_about_compatibility() {
         let row = format!("| `{}` | {short} |", names[0]).replace("|  |", "| |");
         assert!(page.contains(&row), "{row}");
     }
+}
+
+#[test]
+fn the_forest_is_told_with_who_feeds_whom_and_what_was_repaired() {
+    let answer = served(Settings::default(), Phase::Serving, feeder).command("forest");
+    assert_eq!((&answer["term"], &answer["shape"], &answer["leader_id"]), (&json!(7), &json!(3), &json!(1)));
+    let tree = json!({ "tree": 0, "root": 2, "children": { "2": [3, 4] }, "silent_ms": null });
+    assert_eq!(answer["trees"], json!([tree]));
+    let late = json!({
+        "server_id": 3, "place": "leaf", "tree": 0, "is_fed": true, "understands": true,
+        "late_entries": 2, "late_bytes": 900, "late_ms": 1.5
+    });
+    assert_eq!(answer["servers"][2], late);
+    assert_eq!(answer["servers"][4]["understands"], false);
+    let why = "nothing came down tree 2 from it, as 3, 9 said";
+    let repair = json!({
+        "term": 7, "shape": 3, "age_ms": 1000.0,
+        "servers": [{ "server_id": 4, "is_aside": true, "why": why }]
+    });
+    assert_eq!(answer["repairs"][1], repair);
+    assert_eq!((&answer["bytes_sent"], &answer["pulls_answered"]), (&json!(8000), &json!(3)));
+    let none = Served::example().command("forest");
+    assert_eq!(none["error"], "there is no forest: forest-servers-min is 0");
 }
 
 #[test]

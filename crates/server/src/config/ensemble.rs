@@ -12,6 +12,10 @@ use super::load::{Machine, by_key};
 use super::member::{MemberRole, OF_TTL, ServerId};
 use super::settings::Settings;
 
+/// What a forest may have at most.
+const TREES_MAX: u32 = 16;
+const CHILDREN_MAX: u32 = 64;
+
 /// The file in the data folder that says which server this is, as ZooKeeper has it.
 const MY_ID: &str = "myid";
 
@@ -33,6 +37,7 @@ impl EnsembleSettings<'_> {
         self.check_tls()?;
         self.check_times()?;
         self.check_ttl()?;
+        self.check_forest()?;
         self.check_sites()?;
         let vain = self.site_settings_in_vain();
         let warnings = self.complete_client_tls()?.into_iter().chain(vain);
@@ -128,6 +133,23 @@ impl EnsembleSettings<'_> {
              one, or set extended-types (extendedTypesEnabled in a zoo.cfg) to false on all servers"
         );
         self.refuse(if is_in_list { "servers" } else { "server-id" }, why)
+    }
+
+    fn check_forest(&self) -> Result<(), ConfigError> {
+        let Settings { forest_servers_min, forest_trees, forest_children, .. } = *self.settings;
+        if forest_servers_min == 0 || self.settings.forest().is_some() {
+            return Ok(());
+        }
+        if !(1..=TREES_MAX).contains(&forest_trees) {
+            let why = format!("expected 1 to {TREES_MAX} trees, found {forest_trees}");
+            return self.refuse("forest-trees", why);
+        }
+        let key = if self.is_set("forest-children") { "forest-children" } else { "forest-trees" };
+        let why = format!(
+            "{forest_trees} trees with {forest_children} children each: forest-children is at least forest-trees, so \
+             that nobody has to pass on more than comes to it, and at most {CHILDREN_MAX}"
+        );
+        self.refuse(key, why)
     }
 
     fn check_servers(&self) -> Result<(), ConfigError> {
@@ -420,6 +442,29 @@ mod tests {
             even.warnings,
             ["servers: 4 participants stand the failure of 1, no more than 3 do; an odd number is better"]
         );
+    }
+
+    #[test]
+    fn a_forest_has_trees_that_can_be() {
+        let shape = |flags: &[(&str, &str)]| {
+            let forest = load(flags, &[]).unwrap().settings.forest();
+            forest.map(|it| (it.servers_min, it.settings.trees(), it.settings.children()))
+        };
+        assert_eq!(shape(&[]), Some((10, 5, 5)));
+        assert_eq!(
+            shape(&[("forest-servers-min", "3"), ("forest-trees", "2"), ("forest-children", "64")]),
+            Some((3, 2, 64))
+        );
+        assert_eq!(shape(&[("forest-servers-min", "0"), ("forest-trees", "99")]), None);
+        for (flags, begin) in [
+            (&[("forest-trees", "0")][..], "flag --forest-trees: expected 1 to 16 trees, found 0"),
+            (&[("forest-trees", "17")], "flag --forest-trees: expected 1 to 16 trees, found 17"),
+            (&[("forest-trees", "6")], "flag --forest-trees: 6 trees with 5 children each: "),
+            (&[("forest-children", "4")], "flag --forest-children: 5 trees with 4 children each: "),
+            (&[("forest-children", "65")], "flag --forest-children: 5 trees with 65 children each: "),
+        ] {
+            assert!(error(flags, &[]).starts_with(begin), "{}", error(flags, &[]));
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::member::{Member, Members, ServerId};
 use super::partitions::{PartitionCount, Partitions};
 use super::reading::Reading;
 use super::site::{SiteAddresses, SiteList, SiteName, SitePolicy};
-use stoa_core::{DigestAlgorithm, PolicyKind};
+use stoa_core::{DigestAlgorithm, ForestConfig, PolicyKind};
 
 use crate::words::Word;
 
@@ -253,6 +253,12 @@ settings! {
     heartbeat: Duration = "heartbeat" "STOA_HEARTBEAT" Time, "100ms", zoo [];
     /// How long the servers hear nothing of a leader before they elect another; at least four heartbeats.
     election_timeout: Duration = "election-timeout" "STOA_ELECTION_TIMEOUT" Time, "1s", zoo [];
+    /// From how many servers on, the leader counted, appends reach members by way of each other, down trees, see docs/forest.md; with fewer, and with 0 always, the leader sends to each itself.
+    forest_servers_min: u32 = "forest-servers-min" "STOA_FOREST_SERVERS_MIN" Count, "10", zoo [];
+    /// How many trees there are then, 1 to 16: each server passes on what comes down one of them. What the leader has counts for all.
+    forest_trees: u32 = "forest-trees" "STOA_FOREST_TREES" Count, "5", zoo [];
+    /// To about how many others a server passes on what comes down its tree: at least as many as there are trees, and at most 64.
+    forest_children: u32 = "forest-children" "STOA_FOREST_CHILDREN" Count, "5", zoo [];
     /// Whether a server that knows of no leader answers reads of clients that have said that this will do (`canBeReadOnly`, `read_only`); it is then behind the others, if they have a majority, and the word isro is answered.
     read_only_mode: bool = "read-only-mode" "STOA_READ_ONLY_MODE" Flag, "false", zoo ["readonlymode.enabled" Reading::True];
     /// Whether a new session is a local one, which the server that it is opened at keeps by itself: that costs the ensemble no write, and the session ends with that server. A server that stands alone, or has several partitions, makes none.
@@ -361,6 +367,13 @@ impl Settings {
     /// Where `/metrics` has a port of its own: that tells figures only.
     pub fn metrics_address(&self) -> IpAddr {
         self.admin_bind.unwrap_or(self.bind)
+    }
+
+    /// How appends reach many members, if not from the leader alone. Numbers that make no trees give none.
+    pub fn forest(&self) -> Option<ForestConfig> {
+        let servers_min = usize::try_from(self.forest_servers_min).ok().filter(|least| *least > 0)?;
+        let (trees, children) = (u8::try_from(self.forest_trees), u8::try_from(self.forest_children));
+        ForestConfig::new(servers_min, trees.ok()?, children.ok()?)
     }
 
     /// This server among those of its ensemble; none if it stands alone.

@@ -1,5 +1,6 @@
 //! The table of metrics.
 
+use stoa_core::{ForestPlace, ForestServer, ForestStatus, Lateness};
 use stoa_wire::Opcode;
 
 use super::{Metric, MetricKind, Value};
@@ -351,6 +352,34 @@ metrics! {
         |f| of_sites(&f.stats, |sites| sites.counts.recalls);
     "stoa_token_visits_total", Counter, "At the hub's leader: requests that it has sent to the home of the ephemeral that they are about.",
         |f| of_sites(&f.stats, |sites| sites.counts.visits);
+    "stoa_forest_trees", Gauge, "Trees down which appends go, as the server knows; absent while there are none, as all about them.",
+        |f| of_forest(&f.stats, |forest| Some(forest.trees.len() as u64));
+    "stoa_forest_fed_servers", Gauge, "At the leader: servers that appends reach by others alone.",
+        |f| of_forest(&f.stats, |forest| count_at_leader(forest, |server| server.is_fed == Some(true)));
+    "stoa_forest_aside_servers", Gauge, "At the leader: servers that pass on nothing, since they are away, were silent or have just come.",
+        |f| of_forest(&f.stats, |forest| count_at_leader(forest, |server| server.place == ForestPlace::Aside));
+    "stoa_forest_late_seconds", Gauge, "At the leader: since when the first append was spread that another server is not known to have, by server; of the last seconds at least, and 0 if it has all.",
+        |f| late(&f.stats, |late| Value::Real(late.age_us as f64 / SECONDS));
+    "stoa_forest_late_bytes", Gauge, "At the leader: bytes of the appends that another server is not known to have, by server; of the last seconds at least.",
+        |f| late(&f.stats, |late| Value::Whole(late.bytes));
+    "stoa_forest_sent_frames_total", Counter, "Frames that the server has sent down trees: its own as the leader, or passed on.",
+        |f| of_forest(&f.stats, |forest| Some(forest.counts.frames_sent));
+    "stoa_forest_sent_bytes_total", Counter, "Their bytes.",
+        |f| of_forest(&f.stats, |forest| Some(forest.counts.bytes_sent));
+    "stoa_forest_received_frames_total", Counter, "Frames that have come down trees.",
+        |f| of_forest(&f.stats, |forest| Some(forest.counts.frames_received));
+    "stoa_forest_received_bytes_total", Counter, "Their bytes.",
+        |f| of_forest(&f.stats, |forest| Some(forest.counts.bytes_received));
+    "stoa_forest_pulls_sent_total", Counter, "Questions to other servers for appends that had not come.",
+        |f| of_forest(&f.stats, |forest| Some(forest.counts.pulls_sent));
+    "stoa_forest_pulls_answered_total", Counter, "Answers to such questions of others.",
+        |f| of_forest(&f.stats, |forest| Some(forest.counts.pulls_answered));
+    "stoa_forest_complaints_sent_total", Counter, "Times that the server has told the leader that nothing comes down a tree.",
+        |f| of_forest(&f.stats, |forest| Some(forest.counts.complaints_sent));
+    "stoa_forest_complaints_received_total", Counter, "Times that the server was told so as the leader.",
+        |f| of_forest(&f.stats, |forest| Some(forest.counts.complaints_received));
+    "stoa_forest_repairs_total", Counter, "Times that the server has changed the trees as the leader.",
+        |f| of_forest(&f.stats, |forest| Some(forest.counts.repairs));
     "process_resident_memory_bytes", Gauge, "Memory of the process.",
         |f| Value::Whole(f.memory.resident);
     "process_virtual_memory_bytes", Gauge, "Addresses that the process has taken.",
@@ -453,6 +482,26 @@ fn by_site(stats: &Stats, value: impl Fn(&SiteView) -> Option<Value>) -> Value {
 /// Something that only a server has that belongs to one of several sites.
 fn of_sites(stats: &Stats, number: impl Fn(&SitesView) -> u64) -> Value {
     stats.sites.as_ref().map_or(Value::Absent, |sites| Value::Whole(number(sites)))
+}
+
+/// Something that there is only where appends go down trees.
+fn of_forest(stats: &Stats, number: impl Fn(&ForestStatus) -> Option<u64>) -> Value {
+    let forest = stats.forest.as_ref().filter(|forest| forest.shape.is_some());
+    forest.and_then(number).map_or(Value::Absent, Value::Whole)
+}
+
+/// At the leader: how many of the servers are such.
+fn count_at_leader(forest: &ForestStatus, is_such: impl Fn(&ForestServer) -> bool) -> Option<u64> {
+    let leads = forest.servers.iter().any(|server| server.is_fed.is_some());
+    leads.then(|| forest.servers.iter().filter(|server| is_such(server)).count() as u64)
+}
+
+/// At the leader: how late each of the others is.
+fn late(stats: &Stats, value: impl Fn(&Lateness) -> Value) -> Value {
+    let servers = stats.forest.iter().filter(|forest| forest.shape.is_some()).flat_map(|it| &it.servers);
+    let late = servers.filter_map(|server| Some((server.id.to_string(), value(&server.late?))));
+    let values: Vec<_> = late.collect();
+    if values.is_empty() { Value::Absent } else { Value::Each("server", values) }
 }
 
 /// A time that only some sites have, in seconds.

@@ -163,7 +163,7 @@ fn real(number: f64) -> serde_json::Number {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::tests::{follower, hub, leader, looking, stats};
+    use crate::view::tests::{feeder, follower, hub, leader, looking, stats};
     use crate::view::{Following, MemberStatus, Quota, Service, Sizes, Watchers};
 
     fn figures() -> Figures {
@@ -489,6 +489,42 @@ stoa_token_visits_total 1
         alone(&mut given_up);
         assert!(text(given_up).contains("\nstoa_site_lost_updates 12\n"));
         assert_eq!(text(leader()), "");
+    }
+
+    /// The figures of the leader of the example that are about its forest.
+    const FOREST: &str = "\
+stoa_forest_trees 1
+stoa_forest_fed_servers 2
+stoa_forest_aside_servers 1
+stoa_forest_late_seconds{server=\"2\"} 0
+stoa_forest_late_seconds{server=\"3\"} 0.0015
+stoa_forest_late_seconds{server=\"4\"} 0
+stoa_forest_late_seconds{server=\"5\"} 0
+stoa_forest_late_bytes{server=\"2\"} 0
+stoa_forest_late_bytes{server=\"3\"} 900
+stoa_forest_late_bytes{server=\"4\"} 0
+stoa_forest_late_bytes{server=\"5\"} 0
+stoa_forest_sent_frames_total 90
+stoa_forest_sent_bytes_total 8000
+stoa_forest_received_frames_total 0
+stoa_forest_received_bytes_total 0
+stoa_forest_pulls_sent_total 0
+stoa_forest_pulls_answered_total 3
+stoa_forest_complaints_sent_total 0
+stoa_forest_complaints_received_total 0
+stoa_forest_repairs_total 0
+";
+
+    #[test]
+    fn prometheus_tells_of_the_forest_where_there_are_trees() {
+        let text = |stats| {
+            let is_of_it = |line: &str| line.starts_with("stoa_forest_");
+            of_ensemble(&prometheus(&Figures { stats, ..Figures::default() }), is_of_it)
+        };
+        assert_eq!(text(feeder()), FOREST);
+        let mut small = feeder();
+        small.forest.as_mut().unwrap().shape = None;
+        assert_eq!((text(small), text(leader())), (String::new(), String::new()));
     }
 
     #[test]

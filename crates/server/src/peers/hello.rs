@@ -32,9 +32,11 @@ const MAGIC: [u8; 8] = *b"STOAPEER";
 const HELLO_BYTES: usize = 138;
 const START_BYTES: usize = 8;
 const SOFTWARE_BYTES_MAX: usize = 64;
-/// Ends the text where the levels follow, which servers of one of several sites say: a release that knows nothing of
+/// Ends the text where more follows: the levels, and what messages are understood. A release that knows nothing of
 /// them has them for more of the text.
 const TEXT_END: u8 = 0;
+/// The bit of a server that understands messages of the forest. Those that a server says nothing of are not sent to it.
+const READS_FOREST: u8 = 1;
 const PROOF_BYTES: usize = 32;
 /// Reasons and other texts of others have no more bytes, and are cut after as many characters before they are shown.
 const TEXT_MAX: usize = 256;
@@ -72,6 +74,8 @@ pub(crate) struct Identity {
     pub(crate) software: String,
     /// At which feature levels of several sites it can work.
     pub(crate) levels: Levels,
+    /// Whether it understands messages of the forest, and has it.
+    pub(crate) reads_forest: bool,
 }
 
 impl Identity {
@@ -97,6 +101,8 @@ pub(super) struct Local {
     /// At which feature levels it can work, if it is of one of several sites; and the one in use, 0 before that is known.
     pub(super) levels: Option<Levels>,
     pub(super) level: watch::Receiver<u8>,
+    /// Whether messages of the forest may be sent to it.
+    pub(super) reads_forest: bool,
     pub(super) secret: Option<Vec<u8>>,
     /// Where its folder is from.
     pub(super) copied: Copied,
@@ -143,8 +149,10 @@ impl Local {
         ids.iter().for_each(|id| bytes.extend_from_slice(&id.to_le_bytes()));
         let text = self.software.as_bytes();
         bytes.extend_from_slice(&text[..text.len().min(SOFTWARE_BYTES_MAX)]);
-        if let Some(Levels { oldest, newest }) = self.levels {
-            bytes.extend_from_slice(&[TEXT_END, oldest, newest]);
+        if self.levels.is_some() || self.reads_forest {
+            let Levels { oldest, newest } = self.levels.unwrap_or(Levels::UNSAID);
+            let understands = if self.reads_forest { READS_FOREST } else { 0 };
+            bytes.extend_from_slice(&[TEXT_END, oldest, newest, understands]);
         }
         Ok(bytes)
     }
@@ -292,16 +300,17 @@ fn read_starts(hello: &[u8]) -> Result<(Starts, &[u8]), String> {
     Ok((starts.ok_or("its starts contradict themselves: is it of another release?")?, software))
 }
 
-/// The text at the end of a hello, and what follows it.
-fn read_levels(rest: &[u8]) -> (&[u8], Levels) {
+/// The text at the end of a hello, and what follows it: the levels, and whether messages of the forest are understood.
+fn read_end(rest: &[u8]) -> (&[u8], Levels, bool) {
     let end = rest.iter().position(|byte| *byte == TEXT_END).unwrap_or(rest.len());
-    let (software, levels) = rest.split_at(end);
-    let levels = match *levels {
+    let (software, more) = rest.split_at(end);
+    let (levels, understands) = match *more {
         // The next release may say more.
-        [TEXT_END, oldest, newest, ..] => Levels { oldest, newest },
-        _ => Levels::UNSAID,
+        [TEXT_END, oldest, newest, understands, ..] => (Levels { oldest, newest }, understands),
+        [TEXT_END, oldest, newest] => (Levels { oldest, newest }, 0),
+        _ => (Levels::UNSAID, 0),
     };
-    (&software[..software.len().min(SOFTWARE_BYTES_MAX)], levels)
+    (&software[..software.len().min(SOFTWARE_BYTES_MAX)], levels, understands & READS_FOREST != 0)
 }
 
 impl Hello {
@@ -335,7 +344,7 @@ impl Hello {
             _ => return Err("what it says of its history is unknown: is it of another release?".into()),
         };
         let (starts, software) = read_starts(&bytes)?;
-        let (software, levels) = read_levels(software);
+        let (software, levels, reads_forest) = read_end(software);
         let start = Start {
             number: u64::from_le_bytes(field(&bytes, 113).ok_or_else(short)?),
             id: u64::from_le_bytes(field(&bytes, 121).ok_or_else(short)?),
@@ -356,6 +365,7 @@ impl Hello {
                 protocol: theirs,
                 software: printable(software),
                 levels,
+                reads_forest,
             },
             purpose,
             proves: bytes.get(13) == Some(&1),
@@ -524,6 +534,7 @@ mod tests {
             software: "stoa 9".into(),
             levels: None,
             level: watch::channel(0).1,
+            reads_forest: false,
             secret: secret.map(|secret| secret.as_bytes().to_vec()),
             copied: Copied::default(),
         }
@@ -646,10 +657,27 @@ mod tests {
         let old = Hello::parse(local(2, None).hello(1, Purpose::Messages, Standing::New).unwrap()).unwrap();
         assert!(next(1).check(&old).unwrap_err().starts_with("server 2 reads up to feature level 1"));
         // The next release may say more, and what is cut is not said.
-        assert_eq!(read_levels(b"stoa 9\0\x01\x03\x07"), (&b"stoa 9"[..], Levels { oldest: 1, newest: 3 }));
-        for cut in ["stoa 9", "stoa 9\0", "stoa 9\0\x01"] {
-            assert_eq!(read_levels(cut.as_bytes()), (&b"stoa 9"[..], Levels::UNSAID));
+        let levels = Levels { oldest: 1, newest: 3 };
+        for (end, reads_forest) in [(&b"\x03\x07"[..], true), (b"\x02", false), (b"", false)] {
+            let hello = [b"stoa 9\0\x01\x03", end].concat();
+            assert_eq!(read_end(&hello), (&b"stoa 9"[..], levels, reads_forest));
         }
+        for cut in ["stoa 9", "stoa 9\0", "stoa 9\0\x01"] {
+            assert_eq!(read_end(cut.as_bytes()), (&b"stoa 9"[..], Levels::UNSAID, false));
+        }
+    }
+
+    #[tokio::test]
+    async fn who_understands_the_forest_says_so_and_who_says_nothing_does_not() {
+        let with_forest = |local: Local| Local { reads_forest: true, ..local };
+        let (of_two, of_one) = meet(&with_forest(local(1, None)), &local(2, None), 2).await;
+        assert!(!of_two.unwrap().identity.reads_forest && of_one.as_ref().unwrap().identity.reads_forest);
+        assert_eq!(of_one.unwrap().identity.levels, Levels::UNSAID);
+        // Servers of sites have said their levels before they said that, and nothing more.
+        let levels = Levels { oldest: 1, newest: 1 };
+        let of_site = Local { levels: Some(levels), ..local(2, None) };
+        let (of_two, of_one) = meet(&with_forest(of_site), &local(1, None), 1).await;
+        assert!(of_one.unwrap().identity.reads_forest && !of_two.unwrap().identity.reads_forest);
     }
 
     #[tokio::test]

@@ -143,6 +143,8 @@ pub(crate) struct PeerOptions {
     pub(crate) software: String,
     /// At which feature levels it can work, if it is of one of several sites.
     pub(crate) levels: Option<Levels>,
+    /// Whether messages of the forest may be sent to it.
+    pub(crate) reads_forest: bool,
 }
 
 /// What happens between this server and the others.
@@ -211,7 +213,8 @@ impl Peers {
         members: Vec<PeerAddress>,
         events: UnboundedSender<PeerEvent>,
     ) -> Self {
-        let PeerOptions { me, disk, share, callers, common, secret, tls, folder, software, levels } = options;
+        let PeerOptions { me, disk, share, callers, common, secret, tls, folder, .. } = options;
+        let PeerOptions { software, levels, reads_forest, .. } = options;
         let inner = Rc::new(Inner {
             local: Local {
                 me,
@@ -223,6 +226,7 @@ impl Peers {
                 software,
                 levels,
                 level: common.level.subscribe(),
+                reads_forest,
                 secret,
                 copied: common.copied.clone(),
             },

@@ -5,15 +5,16 @@
 //! hello   := "stoa sites", version i32, name, term i64, joined bool, applied i64, hub i32, imported i64, lives i32,
 //!            following i64, looks bool, claim, software, levels
 //! welcome := number i32, from i32, hub i32, reign i64, what i32, applied i64, claim, misses bool, software, kept i64,
-//!            levels, [members i32, promised bool, count i32, (site i32, last i64, floor i64)*], [count i32, (kept i64)*]
+//!            levels, [reach], [count i32, (kept i64)*], [reach]
+//! reach   := members i32, promised bool, count i32, (site i32, last i64, floor i64)*
 //! levels  := oldest i32, newest i32, all i32, level i32     at which those of its servers can work that are connected, up
 //!            to which all of them read, and the one in use, 0 of none
 //! claim   := reign i64, hub i32, life i32, lost i32, needed i32, automatic bool        of reign 0 where there is none
 //! ```
 //! `kept` is for a site that was given up: the zxid of the last of its updates that the others have, 0 of none, and -1
 //! where there is nothing to tell. Of a site with several partitions it is the largest of them, and that of each stands at
-//! the end. What a site has that misses the hub stands before that. Releases have `kept`, `levels`
-//! and that since they say so, and the version need not change for what sites ship: that is what levels are for. Whoever
+//! the end. What a site has that misses the hub stands before that; any other says what it has behind everything else,
+//! but for who was given up. Releases have `kept`, `levels` and what a site has since they say so, and the version need not change for what sites ship: that is what levels are for. Whoever
 //! does not know what stands behind the rest passes over it; who is told nothing there takes it for -1, and for a site
 //! that takes no part in giving the hub up.
 //!
@@ -75,8 +76,10 @@ pub(super) struct Welcome {
     pub(super) claim: Option<Claim>,
     /// Up to which position of the hub's log everything is applied.
     pub(super) applied: u64,
-    /// If it would follow who takes the hub's place without an operator: what it has.
-    pub(super) misses_hub: Option<SiteReach>,
+    /// Whether it would follow who takes the hub's place without an operator.
+    pub(super) misses_hub: bool,
+    /// What it has. Nothing is said of that by a release before, and to who was given up.
+    pub(super) reach: Option<SiteReach>,
     /// Of a site that was given up: what the others have of its updates.
     pub(super) kept: Option<KeptZxids>,
     /// What it runs.
@@ -156,15 +159,17 @@ impl Welcome {
         put::i32(&mut out, self.answer as i32);
         put::i64(&mut out, self.applied.cast_signed());
         put_claim(&mut out, self.claim);
-        put::bool(&mut out, self.misses_hub.is_some());
+        put::bool(&mut out, self.misses_hub);
         put::str(&mut out, &self.software);
         put::i64(&mut out, self.kept.as_ref().map_or(-1, KeptZxids::largest));
         put_levels(&mut out, self.levels);
-        if let Some(reach) = &self.misses_hub {
+        if let Some(reach) = self.reach.as_ref().filter(|_| self.misses_hub) {
             put_reach(&mut out, reach);
         }
-        if let Some(kept) = &self.kept {
-            put_kept(&mut out, kept);
+        match (&self.kept, &self.reach) {
+            (Some(kept), _) => put_kept(&mut out, kept),
+            (None, Some(reach)) if !self.misses_hub => put_reach(&mut out, reach),
+            (None, _) => {}
         }
         out
     }
@@ -186,13 +191,27 @@ impl Welcome {
         let largest = if reader.rest().is_empty() { None } else { Some(reader.i64().ok()?) };
         let largest = largest.filter(|zxid| (0..=ZXID_MAX).contains(zxid));
         let levels = levels(&mut reader).ok()?;
-        let has_reach = misses_hub && !reader.rest().is_empty();
-        let misses_hub = if has_reach { Some(reach(&mut reader).ok()?) } else { None };
+        let has_reach = (misses_hub || largest.is_none()) && !reader.rest().is_empty();
+        let reach = if has_reach { Some(reach(&mut reader).ok()?) } else { None };
+        let misses_hub = misses_hub && has_reach;
         let kept = match largest {
             Some(_) if !reader.rest().is_empty() => Some(kept(&mut reader).ok()?),
             largest => largest.map(|zxid| KeptZxids::from_iter([zxid])),
         };
-        Some(Self { number, from, hub, reign, answer, claim, applied, misses_hub, kept, software, levels })
+        Some(Self {
+            number,
+            from,
+            hub,
+            reign,
+            answer,
+            claim,
+            applied,
+            misses_hub,
+            reach,
+            kept,
+            software,
+            levels,
+        })
     }
 }
 
@@ -363,7 +382,8 @@ mod tests {
             answer: Answer::Lost,
             claim: Some(claim_of_two()),
             applied: 9,
-            misses_hub: Some(reach),
+            misses_hub: true,
+            reach: Some(reach),
             kept: Some([7 << 11, 9 << 11 | 1 << 5].into_iter().collect()),
             software: "stoa 1".into(),
             levels: LEVELS,
@@ -381,7 +401,7 @@ mod tests {
         let of_before = Welcome { kept: Some([9 << 11 | 1 << 5].into_iter().collect()), ..welcome.clone() };
         assert_eq!(Welcome::decode(&bytes[..without_kept]), Some(of_before.clone()));
         assert_eq!(of_before.encode(), bytes[..without_kept]);
-        let of_before = Welcome { misses_hub: None, ..of_before };
+        let of_before = Welcome { misses_hub: false, reach: None, ..of_before };
         assert_eq!(Welcome::decode(&bytes[..without_reach]), Some(of_before.clone()));
         let of_before = Welcome { levels: SiteLevels::UNSAID, ..of_before };
         assert_eq!(Welcome::decode(&bytes[..without_levels]), Some(of_before.clone()));
@@ -390,8 +410,13 @@ mod tests {
         let is_one = |len: usize| [without_kept, without_reach, without_levels, without_all].contains(&len);
         assert!((0..bytes.len()).all(|len| is_one(len) || Welcome::decode(&bytes[..len]).is_none()));
         // And who has the next one may say more.
-        assert_eq!(Welcome::decode(&[&bytes[..], b"more"].concat()), Some(welcome));
+        assert_eq!(Welcome::decode(&[&bytes[..], b"more"].concat()), Some(welcome.clone()));
         assert_eq!(Welcome::decode(&of_before.encode()), Some(of_before));
+        // Who does not miss the hub says what it has behind everything else, where a release before looks at nothing.
+        let known = Welcome { misses_hub: false, kept: None, ..welcome };
+        assert_eq!(Welcome::decode(&known.encode()), Some(known.clone()));
+        let said = known.encode().len() - reach_bytes;
+        assert_eq!(Welcome::decode(&known.encode()[..said]), Some(Welcome { reach: None, ..known }));
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use super::hello::{Answer, SiteHello, Welcome};
 use super::*;
 use stoa_core::{
-    Claim, Greeting, answer_site, believed_hub, is_of_later_life, kept_of_site, knows_later_hub, upper_site,
+    Claim, Greeting, SiteReach, answer_site, believed_hub, is_of_later_life, kept_of_site, knows_later_hub,
+    upper_site,
 };
 
 impl Sites {
@@ -108,23 +109,26 @@ impl Sites {
             return;
         };
         self.looked_at_site.set(site.number);
-        self.look_at(site.number, driver).await;
+        let _ = self.look_at(site.number, driver).await;
     }
 
-    /// Asks a site who the hub is.
-    pub(super) async fn look_at(&self, site: SiteId, driver: &Driver) {
-        let Some((_, addresses)) = self.addresses(site, driver) else { return };
+    /// Asks a site who the hub is. Returns what the site has, if it says so.
+    pub(super) async fn look_at(&self, site: SiteId, driver: &Driver) -> Option<SiteReach> {
+        let (_, addresses) = self.addresses(site, driver)?;
         for address in addresses {
             if let Ok((_, _, welcome)) = self.meet(&address, true, driver).await {
-                return self.learn(&welcome, driver);
+                self.learn(&welcome, driver);
+                return welcome.reach;
             }
         }
+        None
     }
 
     /// Another site has told what it knows.
     fn learn(&self, welcome: &Welcome, driver: &Driver) {
         let (now, upper) = (driver.now(), self.upper(driver));
-        self.succession.borrow_mut().heard(welcome.from, welcome.misses_hub.clone(), now);
+        let reach = welcome.reach.clone().filter(|_| welcome.misses_hub);
+        self.succession.borrow_mut().heard(welcome.from, reach, now);
         self.make_up(welcome, driver);
         {
             let mut server = driver.server.borrow_mut();
@@ -331,6 +335,7 @@ impl Sites {
             }
         }
         let applied = server.applied_of_log();
+        let misses_hub = server.misses_hub(driver.now());
         Ok(Welcome {
             number: site.number,
             from: own,
@@ -339,7 +344,8 @@ impl Sites {
             answer,
             claim,
             applied,
-            misses_hub: server.misses_hub(driver.now()).then(|| server.reach()),
+            misses_hub,
+            reach: (misses_hub || hello.looks && answer != Answer::Lost).then(|| server.reach()),
             kept: kept_of_site(&server, site.number, &greeting),
             software: software(),
             levels: server.own_levels(),

@@ -51,7 +51,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// How long it may take until both sides know each other: some round trips around the world.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(5);
 /// What is said before both know each other is shorter.
-const HELLO_BYTES_MAX: usize = 4 << 10;
+const HELLO_BYTES_MAX: usize = 64 << 10;
 /// How long it is waited before a hub that could not be reached is tried again.
 const RETRY: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(1);
@@ -246,6 +246,10 @@ impl Sites {
         }
     }
 
+    fn end_links(&self) {
+        self.links.borrow().values().for_each(|link| link.end());
+    }
+
     /// Sees to it that there are the connections that there have to be, and no others.
     fn tend(self: &Rc<Self>, driver: &Rc<Driver>) {
         self.hand_in_rules(driver);
@@ -253,11 +257,14 @@ impl Sites {
         driver.tell_level();
         let leads = driver.server.borrow().leads();
         if !leads {
-            self.links.borrow().values().for_each(|link| link.end());
-            return;
+            return self.end_links();
         }
         if driver.server.borrow().tree().own_site().is_none() && self.is_first() {
             return self.begin_sites(driver);
+        }
+        if !driver.server.borrow().may_join() {
+            // It was given up a moment ago, and what it has must not go before an operator says so.
+            self.end_links();
         }
         let upper = self.upper(driver);
         let fits = |link: &SiteLink| match upper {
@@ -280,7 +287,7 @@ impl Sites {
         self.tend_succession(driver);
         for site in self.to_look_at.take().iter() {
             let (sites, driver) = (Rc::clone(self), Rc::clone(driver));
-            tokio::task::spawn_local(async move { sites.look_at(site, &driver).await });
+            tokio::task::spawn_local(async move { drop(sites.look_at(site, &driver).await) });
         }
         if self.looked_at.get().elapsed() >= LOOK && !self.is_looking.replace(true) {
             let (sites, driver) = (Rc::clone(self), Rc::clone(driver));

@@ -1,6 +1,11 @@
 //! What an operator has done with sites.
 
-use stoa_core::{LevelRefusal, SITE_MAX, SITES_PATH, SiteId, SiteSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use stoa_core::{LevelRefusal, SITE_MAX, SITES_PATH, SiteId, SiteSet, is_torn_from};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::Sites;
 use super::list::{self, Site};
@@ -8,12 +13,61 @@ use crate::config::SiteAddresses;
 use crate::driver::Driver;
 use crate::view::SiteOrder;
 
+/// Who is to become the hub waits no longer for the others to say what they have.
+const SAY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the answer is sent to: whether it is begun, or why not.
+type Reply = oneshot::Sender<Result<(), String>>;
+
 impl Sites {
     /// Begins what is ordered.
+    pub(crate) fn take_order(self: &Rc<Self>, order: SiteOrder, driver: &Driver, reply: Reply) {
+        let another = self.driver.get().and_then(std::rc::Weak::upgrade);
+        let (SiteOrder::Promote(lost), Some(another)) = (&order, another) else {
+            let _ = reply.send(self.order(&order, driver));
+            return;
+        };
+        let (sites, lost) = (Rc::clone(self), lost.clone());
+        tokio::task::spawn_local(async move {
+            let can_tell = sites.look_for_torn(&lost, &another).await;
+            let _ = reply.send(can_tell.and_then(|()| sites.order(&order, &another)));
+        });
+    }
+
+    /// Asks all sites that are to follow this one as the hub what they have. One that does not answer is waited for later,
+    /// when this one has claimed to be the hub.
     ///
     /// # Errors
+    /// When one of them lacks something that this one has and cannot tell it, or the other way round: then it could not
+    /// follow, and there would be no hub.
+    async fn look_for_torn(self: &Rc<Self>, lost: &[String], driver: &Rc<Driver>) -> Result<(), String> {
+        let others = self.list(driver).into_iter().map(|site| (site.number, site.addresses.name));
+        let others = others.filter(|(_, name)| *name != self.own && !lost.contains(name));
+        let asked: Vec<_> = others
+            .map(|(site, name)| {
+                let (sites, driver) = (Rc::clone(self), Rc::clone(driver));
+                let look = async move { timeout(SAY_PATIENCE, sites.look_at(site, &driver)).await };
+                (site, name, tokio::task::spawn_local(look))
+            })
+            .collect();
+        for (site, name, told) in asked {
+            let Ok(Ok(Some(reach))) = told.await else { continue };
+            if is_torn_from(&driver.server.borrow(), site, &reach) {
+                return Err(format!(
+                    "{name} and {0} could not tell each other what one of them lacks, as their logs do not reach back so \
+                     far (one has joined a moment before, or was away): wait until both have what the hub has (stoa sites \
+                     shows it), and try again; if the hub is lost, promote the one of the two that has more, and give up the \
+                     other one with the hub (--lose): it joins anew",
+                    self.own
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// # Errors
     /// Why that is not begun, for the operator.
-    pub(crate) fn order(&self, order: &SiteOrder, driver: &Driver) -> Result<(), String> {
+    fn order(&self, order: &SiteOrder, driver: &Driver) -> Result<(), String> {
         let sites = self.list(driver);
         let now = driver.now();
         let begun = match order {
@@ -39,9 +93,7 @@ impl Sites {
                 }
                 claimed.map(|_| ()).map_err(|why| why.to_string())
             }
-            SiteOrder::Rejoin => driver.server.borrow_mut().discard_site(now).map_err(|_| {
-                "this site was not given up by the others, or this server does not lead it: nothing is discarded".to_owned()
-            }),
+            SiteOrder::Rejoin => self.rejoin(driver),
             SiteOrder::Upgrade => self.raise_level(driver),
             SiteOrder::Add(_) if !driver.server.borrow().may_add_site() => Err(
                 "sites come one at a time, 20 s apart, where another one can take the hub's place (setting site-automatic-promotion): try it again"
@@ -60,6 +112,15 @@ impl Sites {
             tracing::info!("by order: {order}");
         }
         begun
+    }
+
+    fn rejoin(&self, driver: &Driver) -> Result<(), String> {
+        driver.server.borrow_mut().discard_site(driver.now()).map_err(|_| {
+            "this site was not given up by the others, or this server does not lead it: nothing is discarded".to_owned()
+        })?;
+        // A connection on which the hub has given the state already, when it was not to be taken, is of no use.
+        self.end_links();
+        Ok(())
     }
 
     /// Has the sites use the highest feature level that all of them read.

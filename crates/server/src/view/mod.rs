@@ -8,11 +8,13 @@ mod balance;
 mod connection;
 mod counts;
 mod ensemble;
+pub(crate) mod forest;
 pub(crate) mod merge;
 mod partition;
 mod sites;
 mod unready;
 
+use stoa_core::ForestStatus;
 use stoa_tree::Identity;
 use stoa_wire::Opcode;
 use tokio::sync::oneshot;
@@ -103,9 +105,7 @@ impl Question {
             Question::Move(path, to, reply) => {
                 let _ = reply.send(source.move_subtree(&path, to));
             }
-            Question::Order(order, reply) => {
-                let _ = reply.send(source.order_sites(&order));
-            }
+            Question::Order(order, reply) => source.order_sites(order, reply),
             Question::Holder(path, reply) => {
                 let _ = reply.send(source.holder(&path));
             }
@@ -153,8 +153,8 @@ pub trait Source {
     fn partitions(&self) -> Vec<Partition>;
     /// Where subtrees live that are not where their names say; and where this path does.
     fn balance(&self, path: Option<&str>) -> Balance;
-    /// Begins what is ordered of the sites; says why not when that is not begun.
-    fn order_sites(&mut self, order: &SiteOrder) -> Result<(), String>;
+    /// Begins what is ordered of the sites, and answers then; says why not when that is not begun.
+    fn order_sites(&mut self, order: SiteOrder, reply: oneshot::Sender<Result<(), String>>);
     /// Has the subtree at a path moved to a partition; says why not when that is not begun.
     fn move_subtree(&mut self, path: &str, to: u8) -> Result<(), String>;
     /// Who holds the token of a path; nobody where there are no sites.
@@ -235,6 +235,8 @@ pub struct Stats {
     pub ensemble: EnsembleStatus,
     /// How its site stands among the others, if it belongs to one of several.
     pub sites: Option<SitesView>,
+    /// The trees down which appends go; `None` where there cannot be any.
+    pub forest: Option<ForestStatus>,
     /// How many partitions it has.
     pub partitions: u64,
     /// Since when it runs.
@@ -698,6 +700,11 @@ pub(crate) mod tests {
         Stats { sites: Some(SitesView::example()), ..leader() }
     }
 
+    /// The leader of a forest.
+    pub(crate) fn feeder() -> Stats {
+        Stats { forest: Some(forest::example()), ..leader() }
+    }
+
     /// And when that has lasted for a while, and it may read.
     pub(crate) fn read_only() -> Stats {
         Stats { mode: Mode::ReadOnly, ..looking() }
@@ -742,8 +749,9 @@ pub(crate) mod tests {
     pub(crate) const SECOND: i64 = 0x100_0000_0000_0002;
 
     impl Source for Example {
-        fn order_sites(&mut self, order: &SiteOrder) -> Result<(), String> {
-            if *order == SiteOrder::Rejoin { Err("not given up".to_owned()) } else { Ok(()) }
+        fn order_sites(&mut self, order: SiteOrder, reply: oneshot::Sender<Result<(), String>>) {
+            let is_refused = order == SiteOrder::Rejoin;
+            let _ = reply.send(if is_refused { Err("not given up".to_owned()) } else { Ok(()) });
         }
 
         fn stats(&self) -> Stats {

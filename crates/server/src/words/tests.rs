@@ -5,7 +5,9 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::config::Settings;
 use crate::process::{Phase, Process, VERSION};
-use crate::view::tests::{Example, ensemble_settings, follower, hub, leader, looking, read_only, stats};
+use crate::view::tests::{
+    Example, ensemble_settings, feeder, follower, hub, leader, looking, read_only, stats,
+};
 use crate::view::{LinkStatus, Mode, Source, Stats, why_unready};
 
 fn process(words: &[Word]) -> Process {
@@ -57,6 +59,14 @@ fn srvr_and_stat_say_how_the_sites_stand() {
     for word in ["srvr", "stat"] {
         let text = ask_of(hub, word);
         assert!(text.ends_with(lines), "{text}");
+    }
+}
+
+#[test]
+fn srvr_and_stat_say_where_the_server_stands_in_the_forest() {
+    for word in ["srvr", "stat"] {
+        let text = ask_of(feeder, word);
+        assert!(text.ends_with("\nForest: leader of the forest\n"), "{text}");
     }
 }
 
@@ -139,9 +149,7 @@ fn local_sessions_are_listed_by_themselves_where_there_may_be_some() {
 fn latency_before_the_first_request_is_zero() {
     struct Fresh;
     impl Source for Fresh {
-        fn order_sites(&mut self, _: &crate::view::SiteOrder) -> Result<(), String> {
-            Ok(())
-        }
+        fn order_sites(&mut self, _: crate::view::SiteOrder, _: oneshot::Sender<Result<(), String>>) {}
         fn stats(&self) -> Stats {
             Stats { latency_min_us: u64::MAX, ..Stats::default() }
         }

@@ -11,6 +11,7 @@ use crate::config::{MemberRole, Settings};
 use crate::date;
 use crate::metrics::{Figures, average_ms, latency_min_us, monitor_lines};
 use crate::process::{Phase, Process, VERSION};
+use crate::view::forest::own_place;
 use crate::view::{Connection, Mode, Session, SessionWatches, SitesView, Sizes, Source, Stats, why_unready};
 
 /// What every word but a few answers while there is nothing to tell.
@@ -134,10 +135,12 @@ fn server(stats: &Stats, clients: &str) -> String {
         _ => String::new(),
     };
     let sites = stats.sites.as_ref().map(sites).unwrap_or_default();
+    let place = stats.forest.as_ref().and_then(|forest| own_place(forest, stats.ensemble.id));
+    let forest = place.map(|place| format!("Forest: {place}\n")).unwrap_or_default();
     format!(
         "Zookeeper version: {VERSION}\n{clients}Latency min/avg/max: {}/{:?}/{}\nReceived: {}\nSent: {}\n\
          Connections: {}\nOutstanding: {}\nZxid: 0x{:x}\nMode: {}\nNode count: {}\n\
-         {proposals}{sites}",
+         {proposals}{forest}{sites}",
         latency_min_us(stats) / 1000,
         average_ms(stats),
         stats.latency_max_us / 1000,

@@ -40,7 +40,7 @@ impl Default for Costs {
 
 /// What a server has said and heard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct Exchanged {
     /// Messages to other servers.
     pub sent: u64,
     /// Their bytes.
@@ -62,7 +62,7 @@ struct Busy {
 pub(super) struct Traffic {
     pub(super) costs: Costs,
     busy: BTreeMap<u8, Busy>,
-    said: BTreeMap<u8, Said>,
+    exchanged: BTreeMap<u8, Exchanged>,
 }
 
 /// What a message has besides its bytes: frames of ours, of TCP, of IP and of Ethernet.
@@ -70,11 +70,11 @@ const FRAME_BYTES: u64 = 90;
 
 impl Traffic {
     pub(super) fn new(costs: Costs) -> Self {
-        Self { costs, busy: BTreeMap::new(), said: BTreeMap::new() }
+        Self { costs, busy: BTreeMap::new(), exchanged: BTreeMap::new() }
     }
 
-    pub(super) fn said(&self, id: u8) -> Said {
-        self.said.get(&id).copied().unwrap_or_default()
+    pub(super) fn exchanged(&self, id: u8) -> Exchanged {
+        self.exchanged.get(&id).copied().unwrap_or_default()
     }
 
     /// From when on a server's processor is free, microseconds.
@@ -97,7 +97,7 @@ impl Traffic {
     /// A server takes in so many messages of others, and of clients.
     pub(super) fn takes_in(&mut self, id: u8, now_us: u64, (of_servers, all, bytes): (u64, u64, u64)) {
         self.works(id, now_us, all, bytes);
-        self.said.entry(id).or_default().received += of_servers;
+        self.exchanged.entry(id).or_default().received += of_servers;
     }
 
     /// A server answers a client; returns when that arrives, microseconds.
@@ -108,7 +108,7 @@ impl Traffic {
     /// A server sends something to another one; returns when it is at that one's card, microseconds.
     pub(super) fn sends(&mut self, from: u8, now_us: u64, bytes: u64) -> u64 {
         let left = self.works(from, now_us, 1, bytes);
-        let said = self.said.entry(from).or_default();
+        let said = self.exchanged.entry(from).or_default();
         (said.sent, said.sent_bytes) = (said.sent + 1, said.sent_bytes + bytes);
         let sender = self.busy.entry(from).or_default();
         sender.up = sender.up.max(left) + takes(bytes, self.costs.up_mbit);
@@ -144,7 +144,10 @@ mod tests {
         assert_eq!(traffic.receives(2, 1110, 910), 1110);
         assert_eq!(traffic.receives(2, 1200, 910), 2110, "two come in at a time");
         traffic.takes_in(2, 50, (1, 2, 0));
-        assert_eq!((traffic.free_us(2), traffic.said(2).received, traffic.said(1).sent), (70, 1, 2));
+        assert_eq!(
+            (traffic.free_us(2), traffic.exchanged(2).received, traffic.exchanged(1).sent),
+            (70, 1, 2)
+        );
         let free = Costs { up_mbit: 0, down_mbit: 0, ..costs };
         assert_eq!(Traffic::new(free).sends(1, 0, 1 << 30), 110);
     }

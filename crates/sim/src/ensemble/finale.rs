@@ -98,7 +98,7 @@ impl World {
             self.reconfigure_once_more()?;
             self.members_settle()?;
         }
-        for server in self.roster().ids() {
+        for server in self.roster().ids().chain(self.readers()).collect::<Vec<_>>() {
             let index = self.clients.len();
             let server = usize::from(server - self.settings.manners.first_id);
             let probe = Client::probe(index, self.rng.fork(), self.settings.manners, server, Tagged::new());
@@ -143,7 +143,7 @@ impl World {
     /// The list of servers can still be changed, to any other one.
     fn reconfigure_once_more(&mut self) -> Result<(), Failure> {
         self.members_settle()?;
-        let wanted = any_roster(&mut self.rng, self.settings.ids(self.machines.len()));
+        let wanted = any_roster(&mut self.rng, self.settings.ids(self.settings.members()));
         let servers: Vec<u8> = self.roster().ids().filter(|id| wanted.contains(*id)).collect();
         let Some(server) = servers.first() else { return Ok(()) };
         self.note("reconfig", format_args!("once more: {}", wanted.text()));
@@ -292,7 +292,7 @@ impl World {
     /// Whether all members run, and have applied all that is committed.
     pub(crate) fn have_all_caught_up(&self) -> bool {
         let Judges { history, timelines, .. } = &self.judges;
-        self.roster().ids().all(|id| {
+        self.roster().ids().chain(self.readers()).all(|id| {
             let Some(process) = &self.machines[&id].process else { return false };
             let mut threads = (0..).zip(&process.threads).map(|(of, thread)| (of, &thread.core));
             if !self.has_timelines() {
@@ -307,9 +307,9 @@ impl World {
 
     // ---- what a judge may look at ----
 
-    /// The servers that belong to the ensemble, all of which run in the end.
+    /// The servers that belong to the ensemble, and readers, all of which run in the end.
     pub(crate) fn members(&self) -> Vec<u8> {
-        self.roster().ids().collect()
+        self.roster().ids().chain(self.readers()).collect()
     }
 
     /// A partition of a member.

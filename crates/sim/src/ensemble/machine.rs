@@ -10,7 +10,9 @@ use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use stoa_check::{Checker, Violation, wrong};
-use stoa_core::{Append, Config, DiskId, KnownDisks, Levels, Recovered, Shard, Starts, TakenOver};
+use stoa_core::{
+    Append, Config, DiskId, KnownDisks, Levels, Recovered, ServerPart, Shard, Starts, TakenOver,
+};
 use stoa_group::{Restored, Store};
 use stoa_storage::faulty::{Fault, FaultyDisk};
 use stoa_storage::{DiskErrorKind, Options, StorageError};
@@ -326,6 +328,7 @@ impl World {
         for other in others {
             (0..self.partitions()).for_each(|of| self.part(id, other, of, within_us));
         }
+        self.untie_all(id, within_us);
         if !stays_down {
             let longest_us = match self.judges.checker {
                 // Nobody goes on without it.
@@ -501,7 +504,7 @@ impl World {
 
     fn start(&mut self, id: u8, recovered: Vec<Recovered>, log: stoa_storage::Log) -> Result<(), Failure> {
         let (servers, now) = (self.settings_of(id), self.machines[&id].clock.now(self.now_us));
-        let mut threads = Vec::new();
+        let (mut threads, mut has_forest) = (Vec::new(), false);
         for (partition, recovered) in (0..).zip(recovered) {
             let mut secret = [0; 32];
             for chunk in secret.chunks_mut(8) {
@@ -512,8 +515,18 @@ impl World {
                 // An entry a turn: what is committed waits for what comes in between.
                 own.limits.turn_cost = 1;
             }
-            let (joins, disk) = (self.machines[&id].joins, self.machines[&id].disk_id);
-            let config = Config { servers: servers.clone(), joins, disk, ..own };
+            let machine = &self.machines[&id];
+            let (joins, disk) = (machine.joins, machine.disk_id);
+            if self.settings.upgrades && (u64::from(id) + machine.life).is_multiple_of(2) {
+                own.forest = None;
+            }
+            has_forest = own.forest.is_some();
+            let part = match joins {
+                _ if self.is_reader(id) => ServerPart::Reader,
+                true => ServerPart::Joins,
+                false => ServerPart::Member,
+            };
+            let config = Config { servers: servers.clone(), part, disk, ..own };
             let Some(core) = Shard::new(config, recovered, secret, now) else {
                 return wrong(format!("server {id} cannot go on with what its disk holds"));
             };
@@ -522,10 +535,11 @@ impl World {
             }
             threads.push(Thread::new(core, &servers));
         }
-        let alone = self.machines.len() == 1;
+        let alone = self.settings.members() == 1 && !self.is_reader(id);
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         let mut process = Process::new(id, alone, threads, LogThread::new(log), now);
         process.is_of_site = self.settings.config.site.is_some();
+        process.has_forest = has_forest;
         machine.process = Some(process);
         machine.life += 1;
         machine.held.starts = std::mem::take(&mut machine.held.starts).and(machine.life);
@@ -535,7 +549,11 @@ impl World {
         for of in 0..self.partitions() {
             self.schedule_turn(id, of, self.now_us + 1);
         }
-        self.meet_all(id);
+        if self.is_reader(id) {
+            self.seek_soon(id, 20_000);
+        } else {
+            self.meet_all(id);
+        }
         Ok(())
     }
 

@@ -91,6 +91,16 @@ impl Network {
         self.links.get(&pair(a, b, partition)).is_some_and(|link| link.up)
     }
 
+    /// Whether what one server sends arrives at the other one, whatever it is of.
+    pub(super) fn passes_one_way(&self, from: u8, to: u8) -> bool {
+        !self.cuts.contains(&(from, to, 0))
+    }
+
+    /// The same for both ways.
+    pub(super) fn passes(&self, a: u8, b: u8) -> bool {
+        self.passes_one_way(a, b) && self.passes_one_way(b, a)
+    }
+
     /// Whether two running servers could be connected; `Err` says when to try again.
     pub(super) fn reaches(&self, a: u8, b: u8, partition: u8, now_us: u64) -> Result<(), u64> {
         let link = self.links.get(&pair(a, b, partition)).copied().unwrap_or_default();

@@ -14,8 +14,8 @@ const OUT_US: u64 = 4_000_000;
 impl World {
     /// The list in the settings of a server: it says who founds the ensemble, or who may be joined.
     pub(super) fn settings_of(&self, id: u8) -> String {
-        let all = self.machines.len();
-        if all == 1 {
+        let all = self.settings.members();
+        if all == 1 || self.is_reader(id) {
             return String::new();
         }
         let named = if self.machines[&id].names_all { all } else { self.settings.servers };
@@ -34,7 +34,7 @@ impl World {
     /// be told by its settings.
     pub(super) fn look_after(&mut self) {
         self.schedule(LOOK_US, Happening::Look);
-        for id in self.ids() {
+        for id in self.ids().into_iter().filter(|id| !self.is_reader(*id)).collect::<Vec<_>>() {
             let (now_us, is_of_another) = (self.now_us, self.is_of_another(id));
             let Some(machine) = self.machines.get_mut(&id) else { continue };
             let is_in = machine

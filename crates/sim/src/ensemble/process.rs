@@ -20,8 +20,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use stoa_check::{Checker, Violation, wrong};
 use stoa_core::{
-    Append, ConnectionId, DiskId, HistoryId, Items, KnownDisks, Levels, Now, PeerOutput, Shard, ShardMessage,
-    Slices, SnapshotOutput, Standing, Starts, StateLoader,
+    Append, ConnectionId, DiskId, HistoryId, Items, KnownDisks, Levels, Now, ParentOutput, PeerOutput,
+    ReaderOutput, Shard, ShardMessage, Slices, SnapshotOutput, Standing, Starts, StateLoader,
 };
 use stoa_group::{Entry, EntryKind, Restored, Store};
 use stoa_tree::Options;
@@ -40,7 +40,7 @@ pub(super) enum Input {
     HangUp(Key),
     Peer(u8, Bytes),
     /// Another server is connected, with this disk and these starts.
-    PeerConnected(u8, DiskId, Starts, Levels),
+    PeerConnected(u8, DiskId, Starts, Levels, bool),
     /// Another server has said which disk and which history it has, and is not of this one's.
     PeerMet(u8, [u8; 16], Standing),
     PeerLost(u8),
@@ -63,6 +63,18 @@ pub(super) enum Input {
     Move(String, u8),
     /// Something of another site.
     Abroad(FromAbroad),
+    /// A reader is connected, has gone, or says something.
+    ReaderConnected(ConnectionId),
+    ReaderLost(ConnectionId),
+    ReaderSays(ConnectionId, Bytes),
+    /// The snapshot that a reader was sent is there, or was given up.
+    ReaderSnapshotSent(ConnectionId, bool),
+    /// At a reader: its parent is connected, has gone, or a partition of it says something.
+    ParentConnected(u64, HistoryId),
+    ParentLost(u64),
+    ParentSays(u64, u8, Bytes),
+    /// A snapshot of it, whole, with its message.
+    ParentSnapshot(Bytes, Chunks),
     /// The server is told to stop.
     Stop,
 }
@@ -73,6 +85,9 @@ pub(super) struct TurnOutput {
     pub(super) sent: Vec<(Key, Vec<u8>)>,
     pub(super) closed: Vec<Key>,
     pub(super) peers: Vec<PeerOutput>,
+    /// What is for readers below the server, and for its parent.
+    pub(super) readers: Vec<(ConnectionId, ReaderOutput)>,
+    pub(super) parent: Vec<ParentOutput>,
     /// What is for other sites.
     pub(super) abroad: Vec<Abroad>,
     /// To which threads of the same server something was said.
@@ -91,6 +106,9 @@ pub(super) struct TurnOutput {
 
 /// Where a history begins: what stands there says who founded it, and is no entry.
 const FOUNDED: u64 = 1;
+
+/// With what messages begin that are about a forest.
+const OF_FOREST: [u8; 2] = [9, 10];
 
 /// Why a turn ended before its end.
 #[derive(Debug)]
@@ -198,6 +216,8 @@ pub(super) struct Process {
     expiry: Expiry,
     /// It is of one of several sites.
     pub(super) is_of_site: bool,
+    /// Whether its release has a forest. What is said of one must not come to one of another release.
+    pub(super) has_forest: bool,
     /// It was told to stop, and does so by then at the latest.
     stops_by_us: Option<u64>,
 }
@@ -252,6 +272,7 @@ impl Process {
             words: BTreeMap::new(),
             expiry: Expiry::new(alone, now),
             is_of_site: false,
+            has_forest: true,
             stops_by_us: None,
         }
     }
@@ -422,13 +443,25 @@ impl Process {
             // The disks are the first partition's business, with which the log is.
             Input::PeerMet(peer, disk, standing) => thread.core.peer_met(peer, disk, standing, now),
             Input::PeerConnected(peer, ..) if of > 0 => thread.core.peer_connected(peer, now),
-            Input::PeerConnected(peer, disk, starts, levels) => {
+            Input::PeerConnected(peer, disk, starts, levels, has_forest) => {
                 thread.core.peer_levels(peer, levels);
+                thread.core.peer_reads_forest(peer, has_forest);
                 let shown = (disk, &starts);
                 acquaintance::meet(&mut thread.core, scene.known, peer, shown, now);
             }
             Input::PeerLost(peer) => thread.core.peer_lost(peer, now),
-            Input::Snapshot(from, message, chunks) => self.offered(from, message, chunks, scene, out)?,
+            Input::Snapshot(from, message, chunks) => {
+                out.told.push(from);
+                self.offered(from, message, chunks, scene)?;
+            }
+            Input::ReaderConnected(..)
+            | Input::ReaderLost(_)
+            | Input::ReaderSays(..)
+            | Input::ReaderSnapshotSent(..) => self.of_reader(of, input, scene)?,
+            Input::ParentConnected(..)
+            | Input::ParentLost(_)
+            | Input::ParentSays(..)
+            | Input::ParentSnapshot(..) => self.of_parent(input, scene)?,
             Input::SnapshotSent(to, arrived) => thread.core.snapshot_sent(to, arrived, now),
             Input::Log(done) => self.logged(done, scene)?,
             Input::Written(done) => {
@@ -471,6 +504,9 @@ impl Process {
         }
         let what = format_args!("{from} to {}: {:?}", self.id, &message[..message.len().min(60)]);
         scene.trace.detail(scene.now_us, "peer", what);
+        if !self.has_forest && message.first().is_some_and(|kind| OF_FOREST.contains(kind)) {
+            return wrong(format!("server {from} has told {} of a forest, whose release has none", self.id));
+        }
         if core.peer_message(from, message, scene.now).is_err() {
             return wrong(format!("server {} cannot read {from}", self.id));
         }
@@ -517,15 +553,62 @@ impl Process {
         }
     }
 
-    fn offered(
-        &mut self,
-        from: u8,
-        message: Bytes,
-        chunks: Chunks,
-        scene: &mut Scene<'_>,
-        out: &mut TurnOutput,
-    ) -> Done {
-        out.told.push(from);
+    /// A reader below this server comes, goes, or says something.
+    fn of_reader(&mut self, of: u8, input: Input, scene: &mut Scene<'_>) -> Done {
+        let (id, now) = (self.id, scene.now);
+        let core = &mut self.threads[usize::from(of)].core;
+        match input {
+            Input::ReaderConnected(reader) => core.reader_connected(reader, now),
+            Input::ReaderLost(reader) => core.reader_lost(reader, now),
+            Input::ReaderSnapshotSent(reader, arrived) => core.reader_snapshot_sent(reader, arrived, now),
+            Input::ReaderSays(reader, word) => {
+                if of == 0 {
+                    // What it says of the clients is behind the kind of its word, and a position.
+                    self.expiry.told(word.get(9..).unwrap_or_default(), now);
+                }
+                if self.threads[usize::from(of)].core.reader_says(reader, word, now).is_err() {
+                    return wrong(format!("server {id} cannot read a reader"));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// This server's parent comes, goes, or says something.
+    fn of_parent(&mut self, input: Input, scene: &mut Scene<'_>) -> Done {
+        let (id, now) = (self.id, scene.now);
+        let first = &mut self.threads[0].core;
+        match input {
+            Input::ParentConnected(link, history) => {
+                if !first.parent_met(history, now) {
+                    return wrong(format!("reader {id} is of another history than its parent"));
+                }
+                first.parent_connected(link, now);
+            }
+            Input::ParentLost(link) => first.parent_lost(link, now),
+            Input::ParentSays(link, of, word) => {
+                let read = first.parent_says(link, of, word, now);
+                read.map_err(|_| Violation::new(format!("reader {id} cannot read its parent")))?;
+            }
+            Input::ParentSnapshot(message, chunks) => {
+                self.offered(id, message, chunks, scene)?;
+                if self.arrived.is_none() {
+                    self.threads[0].core.parent_snapshot_declined(now);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn poll_ties(&mut self, of: u8, out: &mut TurnOutput) {
+        let core = self.core(of);
+        out.readers.extend(std::iter::from_fn(|| core.poll_reader()));
+        out.parent.extend(std::iter::from_fn(|| core.poll_parent()));
+    }
+
+    fn offered(&mut self, from: u8, message: Bytes, chunks: Chunks, scene: &mut Scene<'_>) -> Done {
         let partitions = self.threads.len() as u8;
         let first = &mut self.threads[0].core;
         if self.arrived.is_some() || !first.wants_snapshot(message.clone()) {
@@ -545,6 +628,7 @@ impl Process {
     }
 
     fn poll_peers(&mut self, of: u8, scene: &mut Scene<'_>, out: &mut TurnOutput) -> Done {
+        self.poll_ties(of, out);
         while let Some(output) = self.core(of).poll_peer() {
             // It is the only member, and a client may write into the list of servers; nobody is in that.
             let own = PeerOutput::Members { members: vec![self.id], removed: BTreeMap::new() };

@@ -134,6 +134,8 @@ pub struct Settings {
     pub servers: usize,
     /// How many more there are, which may be added to it.
     pub spares: usize,
+    /// Servers that belong to no ensemble, below others.
+    pub readers: usize,
     /// On so many days a majority is lost for good, and what follows goes on from one folder.
     pub recoveries: u32,
     /// A bug: servers listen to one that has lost its disk as if it had its past.
@@ -144,6 +146,8 @@ pub struct Settings {
     pub lasts_us: u64,
     /// The servers' settings.
     pub config: Config,
+    /// Every other start of a server is one of a release from before there was a forest.
+    pub upgrades: bool,
     /// Whether quotas are enforced.
     pub enforce_quota: bool,
     /// Bytes of a segment of their logs.
@@ -355,11 +359,13 @@ impl Settings {
             name: "default",
             servers: 3,
             spares: 0,
+            readers: 0,
             recoveries: 0,
             trusting: false,
             requests: 700,
             lasts_us: 30_000_000,
             config: config(),
+            upgrades: false,
             enforce_quota: false,
             segment_bytes: 16 << 10,
             faults: MIXED,
@@ -375,6 +381,13 @@ impl Settings {
         forest.limits.repeat_us = 40_000;
         self.config.forest = Some(forest);
         self
+    }
+
+    /// The same, while servers have the release with a forest or the one before, and go from the one to the other and
+    /// back.
+    #[must_use]
+    pub fn with_upgrades(self) -> Self {
+        Self { upgrades: true, ..self.with_forest() }
     }
 
     /// The kind with this name.
@@ -423,6 +436,21 @@ impl Settings {
     /// What the servers' ids begin with in the life of a seed that is one among many kinds.
     pub(crate) fn first_id(seed: u64) -> u8 {
         u8::from(seed % 7 != 5)
+    }
+
+    /// How many may belong to the ensemble.
+    pub(crate) fn members(&self) -> usize {
+        self.servers + self.spares
+    }
+
+    /// The same, with so many readers, which come and go below members and below each other. No other servers come, and
+    /// no majority is lost for good: readers would have what nobody has.
+    #[must_use]
+    pub fn with_readers(mut self, readers: usize) -> Self {
+        self.readers = readers;
+        (self.spares, self.recoveries) = (0, 0);
+        self.manners.reconfig_one_in = 0;
+        self
     }
 
     /// The ids of the first servers, so many of them.

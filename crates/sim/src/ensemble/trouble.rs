@@ -155,7 +155,10 @@ impl World {
             Trouble::Cut => self.fall_apart(id),
             Trouble::Break => {
                 let other = self.any_id();
-                if id != other {
+                if self.is_reader(id) || self.is_reader(other) {
+                    self.troubled(100_000);
+                    self.break_tie(if self.is_reader(id) { id } else { other });
+                } else if id != other {
                     let of = self.any_partition();
                     self.troubled(100_000);
                     self.part(id, other, of, 20_000);
@@ -164,13 +167,16 @@ impl World {
             Trouble::ClientCut => self.cut_off_clients(id),
             Trouble::HandOver => {
                 let to = self.any_id();
-                let to = (!self.rng.one_in(3)).then_some(to);
+                let to = (!self.rng.one_in(3) && !self.is_reader(to)).then_some(to);
                 if let Some(leader) = self.leader() {
                     self.hand_over(leader, to);
                 }
             }
             Trouble::Stop => self.stop(id),
+            Trouble::Empty if self.is_reader(id) => self.empty_reader(id),
             Trouble::Empty => self.lose_disk(id),
+            // Of what a reader has stored nobody needs anything.
+            Trouble::Rollback | Trouble::Rot if self.is_reader(id) => {}
             Trouble::Rollback => self.roll_back(id),
             Trouble::Rot => self.rot(id),
             Trouble::Stall => self.stall(id),

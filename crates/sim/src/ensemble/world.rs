@@ -2,7 +2,7 @@
 
 use super::abroad::Abroad;
 use super::client::{Client, Tally};
-use super::costs::{Costs, Said, Traffic};
+use super::costs::{Costs, Exchanged, Traffic};
 use super::disaster::Backup;
 use super::links::{Links, Passing, Way};
 use super::loss::Lost;
@@ -11,6 +11,7 @@ use super::met::Met;
 use super::network::{Network, Weather};
 use super::process::{Chunks, Input, Key, Scene, Stop, TurnOutput};
 use super::settings::Settings;
+use super::ties::{TieEnd, Ties};
 use super::trouble::Trouble;
 use super::visitor::{Judges, Visitor};
 use super::workload::Tagged;
@@ -73,6 +74,8 @@ pub struct Outcome {
     pub reconfigs: u64,
     /// Frames that servers passed on down trees, or up.
     pub frames: u64,
+    /// Times that a reader found a parent.
+    pub ties: u64,
     /// Subtrees that were moved.
     pub placed: u64,
     /// Days on which a majority was lost for good, and one server went on alone.
@@ -99,7 +102,7 @@ pub struct Outcome {
 
 summed! {
     Outcome {
-        seen, updates, refusals, terms, starts, snapshots, taken_over, out_of_room, reconfigs, frames,
+        seen, updates, refusals, terms, starts, snapshots, taken_over, out_of_room, reconfigs, frames, ties,
         placed, recoveries, emptied, rolled_back, flipped, rot_noticed, copies, copies_refused, checked, met, lasted_us,
     }
     fingerprint: 0,
@@ -122,6 +125,7 @@ impl fmt::Display for Outcome {
             (self.out_of_room, "times no room"),
             (self.reconfigs, "changes of the list of servers"),
             (self.frames, "frames in trees"),
+            (self.ties, "times a reader found a parent"),
             (self.placed, "subtrees moved"),
             (self.seen.calls, "calls of programs"),
             (self.recoveries, "times recovered from one folder"),
@@ -186,6 +190,12 @@ pub(super) enum Happening {
     Room(u8),
     /// The network is whole again, unless it fell apart once more.
     Mend(u64),
+    /// A reader looks for a parent, in this life.
+    Seek(u8, u64),
+    /// A word arrives at this end of a tie.
+    Said(u64, TieEnd),
+    /// This end of a tie notices that it is gone.
+    Untied(u64, TieEnd),
     /// Time to look whether a server is left out.
     Look,
     /// Somebody copies a server's folder.
@@ -213,6 +223,8 @@ pub struct World {
     next_event: u64,
     pub(super) machines: BTreeMap<u8, Machine>,
     pub(super) network: Network,
+    /// Readers and their parents.
+    pub(super) ties: Ties,
     pub(super) lost: Lost,
     /// Counts how often the network fell apart.
     pub(super) falls: u64,
@@ -259,7 +271,7 @@ impl World {
     pub(crate) fn empty(seed: u64, settings: Settings, printing: bool) -> Self {
         let mut rng = Rng::new(seed);
         let servers = settings.servers;
-        let all = servers + settings.spares;
+        let all = settings.members() + settings.readers;
         let founders = settings.ids(servers);
         let machines = settings.ids(all).map(|id| (id, Machine::new(&mut rng, !founders.contains(&id))));
         let machines: BTreeMap<u8, Machine> = machines.collect();
@@ -277,6 +289,7 @@ impl World {
             next_event: 0,
             machines,
             network: Network::new(weather),
+            ties: Ties::default(),
             lost: Lost::new(),
             falls: 0,
             judges: Judges::new(),
@@ -311,8 +324,8 @@ impl World {
     }
 
     /// What a server has said and heard since then.
-    pub(crate) fn said(&self, id: u8) -> Said {
-        self.network.traffic.as_ref().map(|traffic| traffic.said(id)).unwrap_or_default()
+    pub(crate) fn exchanged(&self, id: u8) -> Exchanged {
+        self.network.traffic.as_ref().map(|traffic| traffic.exchanged(id)).unwrap_or_default()
     }
 
     /// From now on disks lose what they have said to be durable: the last batch, whenever the power goes. Also a test
@@ -506,6 +519,9 @@ impl World {
                     self.mend();
                 }
             }
+            Happening::Seek(reader, life) => self.seek(reader, life),
+            Happening::Said(link, to) => self.said(link, to),
+            Happening::Untied(link, end) => self.untied(link, end),
             Happening::Look => self.look_after(),
             Happening::Backup => self.back_up(),
             Happening::Trouble(trouble) => self.trouble(trouble)?,
@@ -598,6 +614,7 @@ impl World {
             self.schedule(after, Happening::Word(id, life, of, to));
         }
         let life = self.machines.get(&id).map_or(0, |machine| machine.life);
+        self.carry_ties(id, of, out.readers, out.parent);
         self.abroad.extend(out.abroad.into_iter().map(|what| (id, life, what)));
         self.counts.taken_over += u64::from(out.has_taken_over);
         if out.has_news {
@@ -772,7 +789,8 @@ impl World {
                     let shown = self.machines.get(&peer).map(|it| (it.disk_id, it.held.starts.clone()));
                     let (disk, starts) = shown.unwrap_or_default();
                     let levels = self.process(peer).map_or(Levels::UNSAID, |it| it.first().tree().levels());
-                    self.push(id, of, Input::PeerConnected(peer, disk, starts, levels));
+                    let has_forest = self.process(peer).is_some_and(|process| process.has_forest);
+                    self.push(id, of, Input::PeerConnected(peer, disk, starts, levels, has_forest));
                 }
             }
             Err(again_us) => self.schedule_at(again_us, Happening::Meet(a, b, of)),

@@ -41,14 +41,14 @@ impl Run {
 
     fn witnesses_come(&mut self) {
         let Self { world, plan, board } = self;
-        let Settings { servers, spares, mut manners, .. } = plan.life;
+        let Settings { servers, spares, readers, mut manners, .. } = plan.life;
         if plan.impatient {
             manners.window = IMPATIENT_MAX;
         }
         for number in 0..manners.clients + usize::from(spares > 0) {
             let witness = Witness::new(number >= manners.clients, board);
             let index = board.founder + number;
-            let client = Client::new(index, world.fork(), manners, servers + spares, witness);
+            let client = Client::new(index, world.fork(), manners, servers + spares + readers, witness);
             world.enter(Box::new(client));
         }
     }

@@ -127,6 +127,12 @@ impl Plan {
         Self { impatient: true, ..self }
     }
 
+    /// The same, with so many readers.
+    #[must_use]
+    pub fn with_readers(self, readers: usize) -> Self {
+        Self { life: self.life.with_readers(readers), ..self }
+    }
+
     /// The same, with so many partitions.
     #[must_use]
     pub fn with_partitions(mut self, partitions: u8) -> Self {
@@ -169,7 +175,11 @@ impl fmt::Display for Plan {
         let Settings { name, config, .. } = &self.life;
         let programs = if self.programs { " --programs" } else { "" };
         let impatient = if self.impatient { " --impatient" } else { "" };
-        write!(f, "--partitions {} --kind {name}{programs}{impatient}", config.partitions)
+        write!(f, "--partitions {} --kind {name}{programs}{impatient}", config.partitions)?;
+        match self.life.readers {
+            0 => Ok(()),
+            readers => write!(f, " --readers {readers}"),
+        }
     }
 }
 

@@ -135,7 +135,8 @@ impl SitePlan {
     /// Others take the hub's place by themselves.
     fn automatic() -> Self {
         let base = base();
-        let site = base.site.map(|site| SiteConfig { automatic_promotion: true, ..site });
+        // Sites of another kind, which do not wait for more to come before they send something.
+        let site = base.site.map(|site| SiteConfig { automatic_promotion: true, ship_pause_us: 0, ..site });
         let config = Config { site, heartbeat_ms: 100, ..base };
         let storms = Storms { break_ms: 12_000, away_ms: 14_000, ..FAIR };
         let mut plan = Self::kind("automatic", config, Faults { hand_over_ms: 20_000, ..CALM }, storms);
@@ -262,6 +263,8 @@ fn base() -> Config {
         // The paper's policy: tokens come and go most with it.
         site: Some(SiteConfig {
             policy: PolicySettings { kind: PolicyKind::Consecutive(2), ..PolicySettings::default() },
+            // As in the server.
+            ship_pause_us: 1000,
             ..SiteConfig::default()
         }),
         heartbeat_ms: 40,

@@ -57,8 +57,40 @@ fn a_server_that_acknowledges_what_has_come_down_a_tree_and_is_not_stored_is_fou
 }
 
 #[test]
+fn a_server_that_tells_old_releases_of_the_forest_is_found() {
+    found_with("default", |it| *it = it.clone().with_upgrades(), Bug::OldReleasesAreTold);
+}
+
+#[test]
 fn a_leader_that_never_sends_to_whom_the_forest_does_not_reach_is_found() {
     found_in_forest(5, "network", Bug::WindowStaysShut);
+}
+
+/// The same where clients are connected to readers, too.
+fn found_with_readers(servers: usize, kind: &str, bug: Bug) {
+    let life = |seed| Settings::of(seed, Some(servers), Some(kind)).expect("it is a kind").with_readers(2);
+    let found = (1..=SEEDS).any(|seed| wrong(bug, || World::new(seed, life(seed), false).run()).is_some());
+    assert!(found, "not found in {SEEDS} seeds of the kind {kind}");
+}
+
+#[test]
+fn a_reader_that_is_given_what_is_not_committed_is_found() {
+    found_with_readers(3, "network", Bug::ReaderIsFedTooMuch);
+}
+
+#[test]
+fn a_reader_that_asks_nobody_for_a_sync_is_found() {
+    found_with_readers(3, "calm", Bug::ReaderSyncIsLocal);
+}
+
+#[test]
+fn a_reader_that_asks_again_what_may_have_been_carried_out_is_found() {
+    found_with_readers(1, "network", Bug::ReaderAsksAgain);
+}
+
+#[test]
+fn a_server_that_does_not_tell_whom_readers_have_heard_of_is_found() {
+    found_with_readers(3, "quiet", Bug::HeardBelowIsLost);
 }
 
 /// With no bug planted the copy is what it was made from.

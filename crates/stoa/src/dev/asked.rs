@@ -41,7 +41,9 @@ async fn exchange(port: u16, asked: &str) -> Option<String> {
 }
 
 fn mode(answer: &str) -> Option<String> {
-    Some(answer.lines().find_map(|line| line.strip_prefix("Mode: "))?.to_owned())
+    let said = |name: &str| answer.lines().find_map(|line| line.strip_prefix(name));
+    let place = said("Forest: ").map(|place| format!(", {place}")).unwrap_or_default();
+    Some(format!("{}{place}", said("Mode: ")?))
 }
 
 /// None of a server that has not joined the other sites: it would say what was once in its settings.
@@ -60,6 +62,8 @@ mod tests {
     #[test]
     fn answers_are_taken_apart() {
         assert_eq!(mode("Zxid: 0x1\nMode: leader\nNode count: 5\n").as_deref(), Some("leader"));
+        let in_forest = "Mode: follower\nNode count: 5\nForest: leaf\n";
+        assert_eq!(mode(in_forest).as_deref(), Some("follower, leaf"));
         assert_eq!(mode("This ZooKeeper instance is not currently serving requests\n"), None);
         let sites = r#""sites": [{"site": "a", "number": 1}, {"site": "b", "number": 2}]"#;
         let answer = |fields: &str| hub(&format!("HTTP/1.1 200 OK\r\nX: y\r\n\r\n{{{fields}, {sites}}}"));

@@ -18,6 +18,8 @@ use crate::failure::{Context as _, Failure, Result};
 
 /// A server stops within five seconds by itself; longer, and it hangs.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// Of more servers not every address is shown in full.
+const ADDRESSES_SHOWN_MAX: usize = 9;
 /// Lines of output that may wait to be shown; servers wait then.
 const EVENTS_MAX: usize = 256;
 
@@ -135,6 +137,15 @@ fn read_lines(events: Sender<Event>) {
     });
 }
 
+/// Where the servers are asked for more: each address, or of many one for all.
+fn admin(ports: &[u16]) -> String {
+    let all: Vec<String> = ports.iter().map(ToString::to_string).collect();
+    if all.len() > ADDRESSES_SHOWN_MAX {
+        return format!("http://{ADDRESS}:PORT/commands with PORT one of {}", all.join(" "));
+    }
+    all.iter().map(|port| format!("http://{ADDRESS}:{port}/commands")).collect::<Vec<_>>().join(" ")
+}
+
 /// The servers take no others for members of their ensemble.
 fn random_secret() -> Result<String> {
     let mut bytes = [0u8; 32];
@@ -211,9 +222,8 @@ impl Ensemble {
         let program = std::env::args().next().unwrap_or_else(|| "stoa".to_owned());
         let servers = self.plan.connection_string(0);
         let count = self.states.len();
-        let admin = self.plan.servers.iter();
-        let admin = admin.map(|server| format!("http://{ADDRESS}:{}/commands", server.admin_port));
-        let admin = admin.collect::<Vec<_>>().join(" ");
+        let ports: Vec<u16> = self.plan.servers.iter().map(|server| server.admin_port).collect();
+        let admin = admin(&ports);
         let folder = self.plan.folder.display();
         let fate = if self.is_temporary { "removed at the end; --data-dir keeps it" } else { "kept" };
         let ready = match (count, self.plan.sites.len()) {
@@ -462,4 +472,19 @@ fn index_of(id: u8) -> usize {
 /// Takes a state out, to be put back in another form at once.
 fn replace(state: &mut ServerState) -> ServerState {
     std::mem::replace(state, ServerState::Down(String::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_addresses_are_shown_as_one() {
+        assert_eq!(admin(&[8080, 8081]), "http://127.0.0.1:8080/commands http://127.0.0.1:8081/commands");
+        let many: Vec<u16> = (8080..8090).collect();
+        assert_eq!(
+            admin(&many),
+            "http://127.0.0.1:PORT/commands with PORT one of 8080 8081 8082 8083 8084 8085 8086 8087 8088 8089"
+        );
+    }
 }

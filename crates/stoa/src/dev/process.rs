@@ -17,6 +17,8 @@ use crate::failure::{Context as _, Failure, Result};
 const READY: &str = "stoa is ready for clients on ";
 /// A longer line is shown in pieces.
 const LINE_BYTES_MAX: usize = 16 * 1024;
+/// More servers than that would fill the screen with whom each of them meets.
+const CHATTY_MAX: usize = 9;
 
 /// What becomes of a server, with its id.
 #[derive(Debug)]
@@ -99,6 +101,10 @@ fn command(plan: &DevPlan, server: &ServerPlan, secret: &str) -> Result<Command>
         .kill_on_drop(true)
         // Ctrl-C is for this process, which then stops them one and all.
         .process_group(0);
+    let is_said = |name| std::env::var_os(name).is_some();
+    if plan.servers.len() > CHATTY_MAX && !is_said("STOA_LOG_LEVEL") && !is_said("STOA_LOG") {
+        command.args(["--log-level", "warn"]);
+    }
     if let Some(site) = plan.sites.get(server.site) {
         command
             .args(["--site", &site.name, "--sites", &plan.sites(server.site)])

@@ -26,6 +26,8 @@ struct Status {
     mode: String,
     zxid: String,
     connections: String,
+    /// Where it stands in the forest, if there is one.
+    place: Option<String>,
     /// Its site, where there are several.
     site: Option<String>,
     /// How these stand, as far as it knows, in the form of admin HTTP.
@@ -64,12 +66,15 @@ pub(super) fn status(shell: &mut Shell, _: &Arguments) -> Result<Answer> {
 }
 
 fn as_json(server: &str, status: &std::result::Result<Status, String>) -> Value {
-    let Status { mode, zxid, connections, site, sites } = match status {
+    let Status { mode, zxid, connections, place, site, sites } = match status {
         Ok(status) => status,
         Err(why) => return json!({ "server": server, "error": why }),
     };
     let connections = connections.parse::<u64>().ok();
     let mut told = json!({ "server": server, "mode": mode, "zxid": zxid, "connections": connections });
+    if let Some(place) = place {
+        told["place"] = json!(place);
+    }
     if let Some(site) = site {
         (told["site"], told["sites"]) = (json!(site), json!(sites));
     }
@@ -78,9 +83,10 @@ fn as_json(server: &str, status: &std::result::Result<Status, String>) -> Value 
 
 fn line(server: &str, status: &std::result::Result<Status, String>) -> String {
     match status {
-        Ok(Status { mode, zxid, connections, site, .. }) => {
+        Ok(Status { mode, zxid, connections, place, site, .. }) => {
+            let place = place.as_ref().map(|place| format!(", {place}")).unwrap_or_default();
             let site = site.as_ref().map(|site| format!(", site {site}")).unwrap_or_default();
-            format!("{server}: {mode}, zxid {zxid}, connections {connections}{site}\n")
+            format!("{server}: {mode}, zxid {zxid}, connections {connections}{place}{site}\n")
         }
         Err(why) => format!("{server}: {why}\n"),
     }
@@ -184,10 +190,10 @@ fn parse(answer: &str) -> std::result::Result<Status, String> {
     let (mode, zxid, connections) = (value("Mode: "), value("Zxid: "), value("Connections: "));
     match (mode, zxid, connections) {
         (Some(mode), Some(zxid), Some(connections)) => {
-            let site = value("Site: ");
+            let (place, site) = (value("Forest: "), value("Site: "));
             let own = site.as_deref();
             let sites = answer.lines().filter_map(|line| site_of(line, own)).collect();
-            Ok(Status { mode, zxid, connections, site, sites })
+            Ok(Status { mode, zxid, connections, place, site, sites })
         }
         // A server that serves nobody says so on the first line, and Stoa why on the second.
         _ if answer.is_empty() => Err("it closed the connection without an answer".to_owned()),
@@ -223,6 +229,9 @@ mod tests {
                       Connections: 4\nOutstanding: 0\nZxid: 0x2a\nMode: follower\nNode count: 5\n";
         let status = parse(answer).unwrap();
         assert_eq!(line("a:1", &Ok(status)), "a:1: follower, zxid 0x2a, connections 4\n");
+        let status = parse(&format!("{answer}Forest: root of tree 2\n")).unwrap();
+        assert_eq!(as_json("a:1", &Ok(parse(answer).unwrap()))["place"], Value::Null);
+        assert_eq!(line("a:1", &Ok(status)), "a:1: follower, zxid 0x2a, connections 4, root of tree 2\n");
         let looking = "This ZooKeeper instance is not currently serving requests\n";
         assert_eq!(parse(looking), Err(looking.trim().to_owned()));
         let why = parse(&format!("{looking}the server is stopping\n"));

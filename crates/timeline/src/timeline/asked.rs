@@ -4,7 +4,9 @@ use super::{FIRST, Output, PartitionMessage, Timeline};
 use crate::barriers::Barrier;
 use crate::message::{Forward, Message};
 use crate::progress::Lead;
-use crate::requests::{Origin, Stream};
+use crate::reader_message::{Down, Up};
+use crate::requests::{Origin, Requests, Stream};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -39,7 +41,24 @@ impl<C: Copy + Ord> Timeline<C> {
 
     /// The next barrier, from `at` on, that falls with what is applied now; `at` moves on to where to look next.
     pub fn fallen_barrier(&mut self, at: &mut usize) -> Option<Barrier<C>> {
-        self.barriers.fallen(self.progress.applied.0, at)
+        let fallen = self.barriers.fallen(self.progress.applied.0, at);
+        if let Some(barrier) = fallen.as_ref().filter(|_| !self.readers.children.is_empty()) {
+            self.answer_readers(barrier);
+        }
+        fallen
+    }
+
+    /// Readers that have what is applied here see what they have asked for.
+    fn answer_readers(&mut self, barrier: &Barrier<C>) {
+        let position = self.progress.applied.0;
+        for who in &barrier.waiting {
+            let Some(child) = self.readers.children.get_mut(who) else { continue };
+            let answered = child.questions.extract_if(.., |(id, _)| *id == barrier.id());
+            let questions: Vec<u64> = answered.map(|(_, question)| question).collect();
+            for question in questions {
+                self.readers.say(*who, Down::Answer { question, position });
+            }
+        }
     }
 
     pub(super) fn ask_barriers(&mut self) {
@@ -49,6 +68,9 @@ impl<C: Copy + Ord> Timeline<C> {
     }
 
     pub(super) fn ask_log(&mut self, question: u64) {
+        if self.is_reader() {
+            return self.say_up(Up::Question(question));
+        }
         match &mut self.log {
             Some(log) => log.ask(FIRST, question),
             None => self.to_partitions.push_back((FIRST, PartitionMessage::Ask(question))),
@@ -56,6 +78,14 @@ impl<C: Copy + Ord> Timeline<C> {
     }
 
     // ---- requests ----
+
+    /// The server that clients of this one are connected to, for the ensemble: at a reader the member that asks in its
+    /// place.
+    #[must_use]
+    #[inline]
+    pub fn contact_server(&self) -> u8 {
+        self.requests.server()
+    }
 
     /// What the next request is called that is asked here.
     #[must_use]
@@ -71,7 +101,7 @@ impl<C: Copy + Ord> Timeline<C> {
 
     /// A request for whoever leads.
     pub fn ask(&mut self, who: C, asked: Vec<u8>) {
-        self.requests.ask(who, asked);
+        self.requests.ask(who, asked.into());
     }
 
     /// A request that was prepared here, because this server leads.
@@ -93,17 +123,49 @@ impl<C: Copy + Ord> Timeline<C> {
 
     /// An outcome: whose request it was, if it was asked here, and the request if that was kept. Those asked before it
     /// have none, and never will: who asked them is handed to `lost`.
+    #[inline]
     pub fn outcome(&mut self, origin: Origin, lost: impl FnMut(C)) -> Option<(C, Bytes)> {
-        self.requests.outcome(origin, lost)
+        if self.readers.children.is_empty() {
+            return self.requests.outcome(origin, lost);
+        }
+        self.telling_readers(lost, |requests, lost| requests.outcome(origin, lost))
+    }
+
+    /// Does something of which some requests come to nothing. A reader whose requests these are begins anew: it cannot
+    /// tell which.
+    fn telling_readers<T>(
+        &mut self,
+        mut lost: impl FnMut(C),
+        does: impl FnOnce(&mut Requests<C>, &mut dyn FnMut(C)) -> T,
+    ) -> T {
+        let mut of_readers = BTreeSet::new();
+        let children = &self.readers.children;
+        let done = does(&mut self.requests, &mut |who| {
+            if children.contains_key(&who) {
+                of_readers.insert(who);
+            } else {
+                lost(who);
+            }
+        });
+        for reader in of_readers {
+            self.readers.drop_child(reader, "what became of its requests is not known");
+        }
+        done
     }
 
     /// Nothing is known of any request, and never will be.
     pub fn forget_requests(&mut self, lost: impl FnMut(C)) {
-        self.requests.forget(lost);
+        self.telling_readers(lost, |requests, lost| requests.forget(lost));
     }
 
     /// Gives what was asked here to whoever leads.
     pub(super) fn give_requests(&mut self, prepares: bool) -> Option<Output> {
+        if self.is_reader() {
+            if !self.requests.are_given() {
+                self.give_to_parent(FORWARD_BYTES);
+            }
+            return None;
+        }
         if self.requests.are_given() || !self.is_settled() {
             return None;
         }

@@ -2,16 +2,62 @@
 
 use super::{FIRST, Timeline};
 use crate::forest::Forested;
+use crate::forest_status::ForestStatus;
 use crate::message::Message;
 use crate::peers::server_of;
 use alloc::vec::Vec;
 use stoa_group::{Members, Message as GroupMessage, Role};
 
 impl<C: Copy + Ord> Timeline<C> {
-    /// Another server, with which there is a connection now, is told this process's tag.
-    pub(super) fn tell_tag(&mut self, peer: u8, asks: bool) {
-        if self.forest.may_be() && self.config.partition == FIRST {
+    /// Whether another server understands messages of the forest, and has it: else none are sent to it. That is to be
+    /// said before it is connected, where it is not so.
+    pub fn peer_reads_forest(&mut self, peer: u8, reads: bool) {
+        self.forest.hears(peer, reads);
+    }
+
+    /// There is a connection to another server. It is told this process's tag if that will be wanted.
+    pub(super) fn meet_in_forest(&mut self, peer: u8) {
+        self.forest.met(peer);
+        if self.forest.may_be() {
+            self.tell_tag(peer, true);
+        }
+    }
+
+    /// The connection to another server has ended.
+    pub(super) fn lose_in_forest(&mut self, peer: u8) {
+        self.forest.gone(self.now_us, peer);
+        self.spread_to_reached();
+    }
+
+    /// Another server has told its tag, and may want to know this one's.
+    pub(super) fn take_tag(&mut self, peer: u8, tag: u64, asks: bool) {
+        self.forest.connected(peer, tag);
+        self.spread_to_reached();
+        if asks {
+            self.tell_tag(peer, false);
+        }
+    }
+
+    fn tell_tag(&mut self, peer: u8, asks: bool) {
+        if self.forest.may_tell(peer) && self.config.partition == FIRST {
             self.say(peer, Message::Tag { tag: self.forest.tag(), asks });
+        }
+    }
+
+    /// How it stands with the forest: `None` where there cannot be one, and where the log stands elsewhere.
+    #[must_use]
+    pub fn forest_status(&self) -> Option<ForestStatus> {
+        let log = self.log.as_ref()?;
+        let status = log.status();
+        let matched = status.matched.iter();
+        let matched: Vec<_> = matched.filter_map(|(member, at)| Some((server_of(*member)?, *at))).collect();
+        self.forest.status(self.now_us, |member| log.is_fed(member), (status.last, &matched))
+    }
+
+    /// The group gives appends for all to those whom the forest reaches.
+    fn spread_to_reached(&mut self) {
+        if let Some(log) = self.log.as_mut().filter(|_| self.forest.may_be()) {
+            log.group().spread_to(self.forest.reached());
         }
     }
 
@@ -40,7 +86,7 @@ impl<C: Copy + Ord> Timeline<C> {
 
     /// Who leads has changed.
     pub(super) fn forest_is_led(&mut self, term: u64, leader: u64, role: Role) {
-        let Some(log) = self.log.as_mut().filter(|_| self.forest.may_be()) else { return };
+        let Some(log) = self.log.as_mut().filter(|_| self.forest.is_on()) else { return };
         if role == Role::Leader {
             self.forest.leads(self.now_us, term, log.group().last());
         } else {
@@ -49,10 +95,14 @@ impl<C: Copy + Ord> Timeline<C> {
         log.group().spread_to(self.forest.reached());
     }
 
-    /// Others are the members.
+    /// Others are the members. There may be enough of them now, or too few.
     pub(super) fn forest_has(&mut self, members: &Members) {
-        let Some(log) = self.log.as_mut().filter(|_| self.forest.may_be()) else { return };
+        let Some(log) = self.log.as_mut().filter(|_| self.forest.is_on()) else { return };
         self.forest.members_are(self.now_us, members);
+        let status = log.status();
+        if status.role == Role::Leader {
+            self.forest.leads(self.now_us, status.term, log.group().last());
+        }
         log.group().spread_to(self.forest.reached());
     }
 
@@ -73,7 +123,7 @@ impl<C: Copy + Ord> Timeline<C> {
         let Some(log) = &mut self.log else { return false };
         let mut frames = Vec::new();
         loop {
-            let todo = self.forest.take(log.group());
+            let todo = self.forest.take(self.now_us, log.group());
             if todo.is_empty() {
                 break;
             }

@@ -100,6 +100,10 @@ impl<C: Copy + Ord> Timeline<C> {
     /// whether the group goes on, with what is durable.
     pub fn refused(&mut self, generation: u64) -> Option<bool> {
         let goes_on = self.log.as_mut()?.refused(generation)?;
+        if let Some(parent) = self.readers.parent.as_mut().filter(|_| goes_on) {
+            // Not at once: there may be no room for a while.
+            parent.is_to_place = true;
+        }
         for partition in 1..self.config.partitions {
             self.deliver(partition, Delivery::NoRoom);
         }
@@ -109,7 +113,12 @@ impl<C: Copy + Ord> Timeline<C> {
     /// What was proposed is not in the log: this server leads no more, and follows nobody until it hears of a leader.
     pub fn has_no_room(&mut self) {
         let term = self.log.as_ref().map_or(self.progress.term, |log| log.term());
-        self.leader_is(term, 0, false);
+        if self.is_reader() && self.log.is_some() {
+            // It hears anew who leads, and so do the others.
+            self.nobody_is_known_to_lead();
+        } else {
+            self.leader_is(term, 0, false);
+        }
     }
 
     /// Tries to lead, if nobody else could.
@@ -137,6 +146,7 @@ impl<C: Copy + Ord> Timeline<C> {
         if let Some(log) = &mut self.log {
             log.group().offer_snapshot(mark);
         }
+        self.feed_all();
     }
 
     /// The snapshot of [`PeerOutput::Snapshot`] is durable at its receiver, or was given up. That it is
@@ -162,12 +172,27 @@ impl<C: Copy + Ord> Timeline<C> {
     /// When it is of no use.
     pub fn receive_snapshot(&mut self, from: u8, message: Bytes) -> Result<(u64, u64), NotTaken> {
         let Ok(Message::Group(message)) = Message::decode(message) else { return Err(NotTaken::Bad) };
+        if self.is_reader() {
+            return self.adopt(&message);
+        }
         let mark = message.snapshot().filter(|_| message.from() == member_of(from)).ok_or(NotTaken::Bad)?;
         let log = self.log.as_mut().ok_or(NotTaken::Bad)?;
         log.group().step(message).map_err(|error| {
             NotTaken::Refused(alloc::format!("the snapshot of server {from} was refused: {error}"))
         })?;
         Ok((mark.position, mark.term))
+    }
+
+    /// At a reader: takes over a snapshot of its parent's.
+    fn adopt(&mut self, message: &stoa_group::Message) -> Result<(u64, u64), NotTaken> {
+        let mark = message.snapshot().ok_or(NotTaken::Bad)?;
+        let at = (mark.position, mark.term);
+        if self.log.as_mut().is_some_and(|log| log.adopt(mark)) {
+            return Ok(at);
+        }
+        // It is of no use: something newer is here.
+        self.tell_place();
+        Err(NotTaken::Refused("the snapshot of this reader's parent is of no use".into()))
     }
 
     /// Whether a snapshot from another server is being taken over.
@@ -188,13 +213,16 @@ impl<C: Copy + Ord> Timeline<C> {
         }
         self.forest_has(&members);
         self.progress.members_are(members);
+        self.tell_place();
     }
 
     /// The state is another server's, at this position and term. What was asked before has no outcome that could be
     /// known here.
     pub fn replaced(&mut self, position: u64, term: u64) {
-        self.requests.forget(|_| ());
+        self.forget_requests(|_| ());
         self.barriers.forget();
+        // What they are given next would not follow what they have been given.
+        self.readers.drop_children("this server has taken over another state");
         self.progress.replaced((position, term));
         self.election.settled_in = 0;
     }

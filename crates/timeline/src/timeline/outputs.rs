@@ -133,6 +133,11 @@ pub enum Output {
     SnapshotWanted,
     /// The log had no room for what was proposed.
     NoRoom,
+    /// At a reader: somebody asks the ensemble in its place from now on, or nobody does, and what was asked before has no
+    /// outcome that could be known here: see [`Timeline::forget_requests`](crate::Timeline::forget_requests).
+    Attached(bool),
+    /// At a reader: its parent says something about the state.
+    ParentSays(Bytes),
     /// At the leader: prepare these requests, in their order. They follow one another without a gap.
     Asked {
         /// The contact server.

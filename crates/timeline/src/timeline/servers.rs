@@ -66,7 +66,7 @@ impl<C: Copy + Ord> Timeline<C> {
         }
     }
 
-    fn begin_history(&mut self, history: HistoryId, founders: BTreeMap<u8, DiskId>) {
+    pub(super) fn begin_history(&mut self, history: HistoryId, founders: BTreeMap<u8, DiskId>) {
         let Some(log) = &mut self.log else { return };
         let voters: Vec<u64> = founders.keys().copied().map(member_of).collect();
         if !log.begin_history(history, &voters) {
@@ -113,12 +113,7 @@ impl<C: Copy + Ord> Timeline<C> {
                     return Err(BadMessage);
                 }
             }
-            Message::Tag { tag, asks } => {
-                self.forest.connected(from, tag);
-                if asks {
-                    self.tell_tag(from, false);
-                }
-            }
+            Message::Tag { tag, asks } => self.take_tag(from, tag, asks),
             Message::Forward(forward) => received.asked = self.take_forwarded(from, forward),
             Message::Missing { term, stream, expected } => {
                 if term == self.progress.term && stream == self.requests.stream() {
@@ -132,16 +127,19 @@ impl<C: Copy + Ord> Timeline<C> {
     /// A message for another server that is none of the timeline's: [`Message::is_kind`] tells them apart there.
     pub fn send(&mut self, to: u8, message: Bytes) {
         debug_assert!(message.first().is_some_and(|kind| !Message::is_kind(*kind)), "it is the timeline's");
-        self.to_peers.push_back(PeerOutput::Send { to, message: Outgoing::Service(message) });
+        self.tell(PeerOutput::Send { to, message: Outgoing::Service(message) });
     }
 
     pub(super) fn say(&mut self, to: u8, message: Message) {
-        self.to_peers.push_back(PeerOutput::Send { to, message: Outgoing::Timeline(message) });
+        self.tell(PeerOutput::Send { to, message: Outgoing::Timeline(message) });
     }
 
     /// Something else for the other servers.
     pub fn tell(&mut self, output: PeerOutput) {
-        self.to_peers.push_back(output);
+        // No server knows a reader, but its parent.
+        if !self.is_reader() {
+            self.to_peers.push_back(output);
+        }
     }
 
     /// What is to be sent to other servers, oldest first.
@@ -158,7 +156,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// A connection to another server is there (again): what was sent before may be lost.
     pub fn peer_connected(&mut self, peer: u8) {
         self.peers.connect(peer);
-        self.tell_tag(peer, true);
+        self.meet_in_forest(peer);
         self.campaign_when_met();
         if member_of(peer) == self.progress.leader {
             self.requests.give_again_from(0);
@@ -170,7 +168,7 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn peer_emptied(&mut self, peer: u8) {
         debug_assert!(self.log.is_some(), "the first partition has the log, and knows the disks");
         self.peers.disconnect(peer);
-        self.forest.gone(self.now_us, peer);
+        self.lose_in_forest(peer);
         let leads = self.progress.leader == member_of(peer);
         self.peers.empty(peer, if leads { self.progress.term } else { 0 });
     }
@@ -186,7 +184,7 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn peer_lost(&mut self, peer: u8) -> bool {
         let member = member_of(peer);
         self.peers.disconnect(peer);
-        self.forest.gone(self.now_us, peer);
+        self.lose_in_forest(peer);
         let Some(log) = &mut self.log else { return false };
         log.group().unreachable(member);
         if member != self.progress.leader || self.progress.lead != Lead::No {
@@ -222,7 +220,7 @@ impl<C: Copy + Ord> Timeline<C> {
         let rank = self.rank_in_forest(lost);
         let (members, id, lost) = (self.progress.members(), self.progress.id(), lost.map(member_of));
         let is_before = |voter: &&u64| Some(**voter) != lost && **voter < id;
-        let again_us = if rank.is_some() { ELECTION_US } else { self.heartbeat_us / 2 };
+        let again_us = if rank.is_some() { ELECTION_US } else { self.heartbeat_us() / 2 };
         let rank = rank.unwrap_or_else(|| members.voters.iter().filter(is_before).count());
         if members.voters.contains(&id) {
             let at_us = self.now_us + rank as u64 * CAMPAIGN_STAGGER_US;
@@ -274,8 +272,8 @@ impl<C: Copy + Ord> Timeline<C> {
         }
     }
 
-    fn election_us(&self) -> u64 {
-        self.heartbeat_us * u64::from(self.config.election_heartbeats)
+    pub(super) fn election_us(&self) -> u64 {
+        self.heartbeat_us() * u64::from(self.config.election_heartbeats)
     }
 
     // ---- members ----
@@ -329,13 +327,14 @@ impl<C: Copy + Ord> Timeline<C> {
         self.forest.tick(now_us);
         self.election.handing_over_until_us =
             self.election.handing_over_until_us.filter(|until| *until > now_us);
+        self.tend_readers();
         if !self.is_ensemble() || self.tick_at_us > now_us {
             return false;
         }
         self.ask_tags();
         self.wait_in_turn();
         // After a pause one tick is enough: the others' messages come first.
-        self.tick_at_us = now_us + self.heartbeat_us;
+        self.tick_at_us = now_us + self.heartbeat_us();
         if let Some(log) = &mut self.log {
             log.group().tick();
         }
@@ -345,14 +344,14 @@ impl<C: Copy + Ord> Timeline<C> {
     /// Gives and asks again what may have been lost.
     pub fn repeat(&mut self) {
         let now_us = self.now_us;
-        let again_us = self.heartbeat_us * GIVE_AGAIN_HEARTBEATS;
+        let again_us = self.heartbeat_us() * GIVE_AGAIN_HEARTBEATS;
         // What a leader has given to itself is not lost.
-        let follows = self.is_ensemble() && self.progress.lead == Lead::No;
+        let follows = self.is_ensemble() && self.progress.lead == Lead::No && !self.is_reader();
         if follows && !self.requests.is_empty() && self.requests.given_at_us + again_us <= now_us {
             self.requests.give_again_from(0);
         }
         let mut again = Vec::new();
-        self.barriers.ask_again(self.heartbeat_us * 2, now_us, |question| again.push(question));
+        self.barriers.ask_again(self.heartbeat_us() * 2, now_us, |question| again.push(question));
         again.into_iter().for_each(|question| self.ask_log(question));
     }
 
@@ -360,7 +359,8 @@ impl<C: Copy + Ord> Timeline<C> {
     #[must_use]
     pub fn next_wake_us(&self) -> Option<u64> {
         let tick = self.is_ensemble().then_some(self.tick_at_us);
-        [tick, self.election.campaign.map(|due| due.at_us), self.forest.next_wake_us()]
+        let readers = (!self.readers.is_none() && self.log.is_some()).then_some(self.readers.tend_at_us);
+        [tick, readers, self.election.campaign.map(|due| due.at_us), self.forest.next_wake_us()]
             .into_iter()
             .flatten()
             .min()

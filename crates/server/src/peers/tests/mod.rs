@@ -111,6 +111,7 @@ impl Server {
                 folder: folder.path().to_owned(),
                 software: format!("stoa test {id}"),
                 levels: None,
+                reads_forest: false,
             };
             let peers = Peers::start(options, members.to_vec(), events_in);
             Self { id, peers, events: RefCell::new(events), folder: folder.clone(), port: port.clone() }
@@ -225,6 +226,7 @@ impl Puppet {
                 share: Share::WHOLE,
                 software: "puppet".into(),
                 levels: None,
+                reads_forest: false,
                 level: watch::channel(0).1,
                 secret: secret.map(|secret| secret.as_bytes().to_vec()),
                 copied: Copied::default(),
