@@ -270,6 +270,7 @@ impl Kept {
         self.resumes_us.is_some()
     }
 
+    /// It is looked at anew whether anything waits: there may be nobody left to send it to.
     pub(crate) fn waits_no_more(&mut self) {
         self.resumes_us = None;
     }

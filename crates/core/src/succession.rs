@@ -40,8 +40,8 @@ impl SiteReach {
     }
 }
 
-/// Whether one of two sites, a server of this one's and another one, lacks what the other one has and cannot tell it. The
-/// hub has a stream with each, and so is told otherwise.
+/// Whether the site of this server and another one could not tell each other what one of them lacks. With the hub that
+/// is never so: there is a stream with it, by whose positions it is known what it has.
 #[must_use]
 pub fn is_torn_from(server: &Replica, other: SiteId, reach: &SiteReach) -> bool {
     let tree = server.tree();

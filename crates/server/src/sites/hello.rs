@@ -14,9 +14,9 @@
 //! `kept` is for a site that was given up: the zxid of the last of its updates that the others have, 0 of none, and -1
 //! where there is nothing to tell. Of a site with several partitions it is the largest of them, and that of each stands at
 //! the end. What a site has that misses the hub stands before that; any other says what it has behind everything else,
-//! but for who was given up. Releases have `kept`, `levels` and what a site has since they say so, and the version need not change for what sites ship: that is what levels are for. Whoever
-//! does not know what stands behind the rest passes over it; who is told nothing there takes it for -1, and for a site
-//! that takes no part in giving the hub up.
+//! but to who was given up. Releases have `kept`, `levels` and what a site has since they say so, and the version need
+//! not change for what sites ship: that is what levels are for. Whoever does not know what stands behind the rest passes
+//! over it; who is told nothing there takes it for -1, and for a site that takes no part in giving the hub up.
 //!
 //! Integers are big-endian, texts have their length before them (i32).
 
