@@ -703,6 +703,9 @@ pub(crate) struct ProposedReigns {
     pub(crate) lost: SiteSet,
     /// Of sites that were given up and want the state, those that are to be there again.
     pub(crate) returning: SiteSet,
+    /// At a site that is to join: it has proposed to be one of them. Another state behind that in the log would take the
+    /// place of what has been done since.
+    pub(crate) joins: bool,
 }
 
 impl ProposedReigns {

@@ -195,7 +195,9 @@ impl Replica {
         let are_several = self.sites.outgoing.len() > 1;
         let mut made: SmallVec<[Batch; 1]> = SmallVec::new();
         for (site, outgoing) in self.sites.outgoing.iter_mut().filter(|(_, outgoing)| outgoing.is_open) {
-            outgoing.pass(outgoing.passed.max(begun), 0);
+            if !outgoing.is_reading {
+                outgoing.pass(outgoing.passed.max(begun), 0);
+            }
             let link = Link { from: own, to: *site, hub, reign, reigned_at };
             while outgoing.has_room() && (gone..last).contains(&outgoing.passed) {
                 if let Some(batch) = made.iter().find(|made| made.is_for(outgoing)) {

@@ -214,7 +214,7 @@ impl Replica {
     /// `begins` is how many partitions the hub has where it is the first one, and 0 elsewhere.
     pub fn site_state(&mut self, begins: u8, slice: &[u8], now: Now) {
         self.at(now);
-        if self.leads_here() && !self.has_joined() && self.may_join() {
+        if self.is_to_join() && self.may_join() {
             self.propose_first(&SiteItem::State { begins, slice });
         }
     }
@@ -222,9 +222,15 @@ impl Replica {
     /// That was all of it: this is a site from now on, and has what the hub had at a position of its log.
     pub fn site_state_ended(&mut self, site: SiteId, hub: SiteId, position: u64, now: Now) {
         self.at(now);
-        if self.leads_here() && !self.has_joined() {
+        if self.is_to_join() {
+            self.sites.proposed.joins = true;
             self.propose_everywhere(&SiteItem::Joined { site, hub, position });
         }
+    }
+
+    /// Whether this is the leader of a site that has not joined, and is not about to with a state that it has.
+    fn is_to_join(&self) -> bool {
+        self.leads_here() && !self.has_joined() && !self.sites.proposed.joins
     }
 
     /// Takes in what an item says of joining the other sites.
@@ -242,6 +248,7 @@ impl Replica {
         if let Outcome::Site(SiteItem::Joined { .. }) = item.outcome
             && shares.is_none()
         {
+            self.sites.proposed.joins = false;
             self.other_partitions().for_each(|to| self.tell_news(to, SiteNews::Joined(None, 0)));
         }
         if let Some(shares) = shares {

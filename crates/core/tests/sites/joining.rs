@@ -75,6 +75,32 @@ fn a_state_that_is_not_whole_is_none() {
 }
 
 #[test]
+fn a_state_that_comes_again_before_the_first_is_stored_is_left_out() {
+    // Behind the first one this is a site, and what its clients do stands behind a second one in the log.
+    let applied_by_then = |times: usize| {
+        let mut world = World::new(1);
+        let client = world.open(HUB);
+        world.ask(client, &create(1, "/a", CreateMode::Persistent));
+        world.found(2);
+        world.site(HUB).server.request_snapshot();
+        world.poll(HUB);
+        let (slices, position) = (world.site(HUB).snapshot.clone(), world.site(HUB).server.applied());
+        for _ in 0..times {
+            world.give_state((HUB, 2), &slices, position);
+        }
+        while world.store(2) {}
+        assert!(world.site(2).server.has_joined());
+        let applied = world.site(2).server.applied();
+        world.connect_sites(2);
+        let at_new = world.open(2);
+        world.ask(at_new, &create(1, "/b", CreateMode::Persistent));
+        world.check_equal();
+        applied
+    };
+    assert_eq!(applied_by_then(2), applied_by_then(1));
+}
+
+#[test]
 fn a_site_that_was_away_for_long_is_told_what_the_log_has() {
     let mut world = World::with(3, 300, of_kind(PAPER));
     let (at_hub, away, other) = (world.open(HUB), world.open(2), world.open(3));
