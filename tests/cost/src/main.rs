@@ -34,10 +34,11 @@ enum Growth {
 }
 
 impl Growth {
-    /// The largest factor that is allowed when the size doubles.
+    /// The largest factor that is allowed when the size doubles. What costs the size times its logarithm, and nothing
+    /// besides, grows by 2.24 from 250 on, and by 2.21 from 500 on.
     fn limit(self) -> f64 {
         match self {
-            Self::Linear => 2.2,
+            Self::Linear => 2.25,
             Self::Constant => 1.12,
         }
     }
