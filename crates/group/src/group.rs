@@ -586,7 +586,7 @@ impl Group {
         let base = self.mark();
         let first_lost = self.after_store.iter().filter_map(|after| after.first).min();
         let last = first_lost.map_or(u64::MAX, |first| first.saturating_sub(1));
-        let entries = self.held().between(base.position, last);
+        let entries = self.held().between(base.position, last).map(Entry::from_raft).collect();
         let vote = Vote { committed: base.position, ..self.durable_vote };
         Some(Restored { base, vote, history: self.history, entries })
     }

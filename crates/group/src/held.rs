@@ -315,11 +315,11 @@ impl Held {
         }
     }
 
-    /// The entries behind `position`, up to and with `last`.
-    pub(crate) fn between(&self, position: u64, last: u64) -> Vec<Entry> {
-        let from = position.saturating_sub(self.base.0) as usize;
+    /// The entries behind `position`, up to and with `last`, as the engine has them.
+    pub(crate) fn between(&self, position: u64, last: u64) -> impl Iterator<Item = &raft::eraftpb::Entry> {
+        let from = (position.saturating_sub(self.base.0) as usize).min(self.entries.len());
         let count = last.saturating_sub(position) as usize;
-        self.entries.iter().skip(from).take(count).map(Entry::from_raft).collect()
+        self.entries.range(from..).take(count)
     }
 }
 

@@ -17,7 +17,6 @@
 
 use crate::feeding::Feeding;
 use crate::group::{Group, Output};
-use crate::held::Entry;
 use crate::message::Message;
 use crate::rounds::Rounds;
 use alloc::boxed::Box;
@@ -88,8 +87,8 @@ impl Group {
         if engine.leader_id == 0 || position > upto {
             return None;
         }
-        let entries: Vec<_> = self.held().between(position, upto).iter().filter_map(Entry::to_raft).collect();
-        let entries = &entries[..self.portion(&entries)];
+        let entries = || self.held().between(position, upto);
+        let entries: Vec<_> = entries().take(self.portion(entries())).cloned().collect();
         let committed = engine.raft_log.committed.min(upto);
         Some(append((engine.leader_id, engine.term), (position, log_term), entries, committed))
     }
@@ -100,7 +99,8 @@ impl Group {
         let (term, here) = self.in_step();
         let log_term = self.held().term_at(position)?;
         let leader = self.raft.raft.leader_id;
-        (leader != 0 && position <= here).then(|| append((leader, term), (position, log_term), &[], position))
+        let commit = || append((leader, term), (position, log_term), Vec::new(), position);
+        (leader != 0 && position <= here).then(commit)
     }
 
     /// An append was stepped: if it was taken, the log is the leader's up to its end.
@@ -328,7 +328,7 @@ impl Group {
         loop {
             let (now, later) = rest.split_at(self.portion(rest));
             let log_term = self.held().term_at(previous).unwrap_or(0);
-            out.push(Output::Spread(append((id, term), (previous, log_term), now, committed)));
+            out.push(Output::Spread(append((id, term), (previous, log_term), now.to_vec(), committed)));
             previous += now.len() as u64;
             rest = later;
             if rest.is_empty() {
@@ -339,7 +339,7 @@ impl Group {
     }
 
     /// How many of these entries go into one message.
-    fn portion(&self, entries: &[eraftpb::Entry]) -> usize {
+    fn portion<'a>(&self, entries: impl IntoIterator<Item = &'a eraftpb::Entry>) -> usize {
         let most = self.raft.raft.max_msg_size;
         let mut bytes = 0;
         let fits = |entry: &&eraftpb::Entry| {
@@ -347,7 +347,7 @@ impl Group {
             bytes += entry.data.len() as u64 + 1;
             is_first || bytes <= most
         };
-        entries.iter().take_while(fits).count()
+        entries.into_iter().take_while(fits).count()
     }
 }
 
@@ -355,12 +355,12 @@ impl Group {
 fn append(
     (from, term): (u64, u64),
     (index, log_term): (u64, u64),
-    entries: &[eraftpb::Entry],
+    entries: Vec<eraftpb::Entry>,
     commit: u64,
 ) -> Message {
     let mut raft = eraftpb::Message { from, term, index, log_term, commit, ..Default::default() };
     raft.set_msg_type(MessageType::MsgAppend);
-    raft.set_entries(entries.to_vec().into());
+    raft.set_entries(entries.into());
     Message { raft: Box::new(raft) }
 }
 
