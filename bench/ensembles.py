@@ -46,7 +46,7 @@ class Member(Server):
         """Makes the folder, with the configuration in which all members stand."""
         ports = {each.number: each.seen_by(self) for each in members}
         lines = "".join(
-            "server.{0}=127.0.0.1:{1}:{2}:{3};{4}\n".format(each.number, *ports[each.number], each.role, each.port)
+            "server.{0}={1}:{2}:{3}:{4};{5}\n".format(each.number, each.host, *ports[each.number], each.role, each.port)
             for each in members
         )
         data = self.folder / "data"
@@ -63,7 +63,7 @@ class Member(Server):
     def mode(self):
         """What the server says of itself; None while it does not serve."""
         with contextlib.suppress(OSError):
-            for line in ask(self.port, "srvr").splitlines():
+            for line in ask(self.port, "srvr", self.host).splitlines():
                 if line.startswith("Mode: "):
                     return line.removeprefix("Mode: ")
         return None

@@ -58,7 +58,7 @@ def reported(command):
 
 
 def addresses(targets):
-    return ",".join(f"127.0.0.1:{target.port}" for target in targets)
+    return ",".join(f"{target.host}:{target.port}" for target in targets)
 
 
 def cpu_times():

@@ -20,6 +20,7 @@ STOA = ROOT / "target" / "release" / "stoa"
 PEER_JARS = ROOT / "target" / "peer"
 PEER_POM = ROOT / "tests" / "peer" / "pom.xml"
 START_SECONDS_MAX = 300
+LOOPBACK = "127.0.0.1"
 PORTS = range(12_000, 30_000)
 
 # Nice level of everything that is measured; below 0 it keeps other work on the machine from disturbing.
@@ -100,8 +101,8 @@ class Session:
     NO_DATA, NO_FLAGS, NO_WATCH = bytes(4), bytes(4), b"\0"
     OPEN_ACL = b"\0\0\0\1" b"\0\0\0\x1f" b"\0\0\0\5world" b"\0\0\0\6anyone"
 
-    def __init__(self, port, timeout=1, session_timeout=10):
-        self.connection = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+    def __init__(self, port, timeout=1, session_timeout=10, host=LOOPBACK):
+        self.connection = socket.create_connection((host, port), timeout=timeout)
         hello = struct.pack(">iqiq", 0, 0, session_timeout * 1000, 0) + struct.pack(">i", 16) + bytes(16) + b"\0"
         self._send(hello)
         self._receive()
@@ -164,9 +165,9 @@ def first_reply(port, path):
             raise RuntimeError(f"there is no {path}")
 
 
-def ask(port, word):
+def ask(port, word, host=LOOPBACK):
     """The answer to a four-letter word."""
-    with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+    with socket.create_connection((host, port), timeout=2) as connection:
         connection.sendall(word.encode())
         answer = b""
         while part := connection.recv(65536):
@@ -177,6 +178,8 @@ def ask(port, word):
 class Server:
     """A running server with a data folder of its own. Stopped and removed at the end of `with`. `flags`
     are for Stoa alone; `under` is what runs it, with its options."""
+
+    host = LOOPBACK
 
     def __init__(self, kind, core, heap=None, flags=(), under=()):
         self.kind = kind
