@@ -367,7 +367,7 @@ impl Replica {
     /// once it has handed in everything that had arrived: that is the group commit.
     pub fn poll_append(&mut self) -> Option<Append> {
         if !self.timeline.has_appends() {
-            if !self.timeline.is_congested() || self.append_bytes() >= CONGESTED_BYTES_MAX {
+            if !self.waits_for_others() {
                 self.propose_entry();
                 self.timeline.propose_batch();
             }
@@ -381,11 +381,27 @@ impl Replica {
     }
 
     /// Bytes of the entry that [`Replica::poll_append`] would close, or 1 when there is something else
-    /// to store; 0 when there is nothing.
+    /// to store; 0 when there is nothing, and when what there is has to wait: who is told that there is something asks at
+    /// once, and would ask for ever.
     #[must_use]
     pub fn append_bytes(&self) -> usize {
-        let proposed = self.applied.partition.entry_bytes() + self.timeline.proposed_bytes();
+        let proposed = if self.waits_for_others() { 0 } else { self.unproposed_bytes() };
         proposed.max(usize::from(self.timeline.has_appends()))
+    }
+
+    /// Whether nothing is on its way to the log, or waits for that.
+    #[must_use]
+    pub fn is_logged(&self) -> bool {
+        self.unproposed_bytes() == 0 && !self.timeline.has_appends() && self.timeline.in_flight() == 0
+    }
+
+    /// Whether the next entry waits, and grows, until some of those that are on their way down the forest are committed.
+    fn waits_for_others(&self) -> bool {
+        self.timeline.is_congested() && self.unproposed_bytes() < CONGESTED_BYTES_MAX
+    }
+
+    fn unproposed_bytes(&self) -> usize {
+        self.applied.partition.entry_bytes() + self.timeline.proposed_bytes()
     }
 
     /// The log holds everything up to the record at `position`.

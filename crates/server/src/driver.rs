@@ -473,6 +473,10 @@ impl Driver {
             if !self.log_entries() {
                 return;
             }
+            if self.server.borrow().append_bytes() > 0 {
+                // What is left waits for something that has to come in first.
+                tokio::task::yield_now().await;
+            }
             // What was asked meanwhile may have been taken, and answered, only now.
             self.after_input();
         }
@@ -735,8 +739,7 @@ impl Driver {
 
     /// Whether nothing proposed waits for the log.
     pub(crate) fn is_settled(&self) -> bool {
-        let server = self.server.borrow();
-        server.append_bytes() == 0 && server.log_queue().0 == 0
+        self.server.borrow().is_logged()
     }
 }
 

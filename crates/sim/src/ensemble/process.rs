@@ -368,7 +368,7 @@ impl Process {
         self.flush(of, scene, &mut out)?;
         self.speak(of, scene, &mut out);
         let first = self.first();
-        let is_settled = first.append_bytes() == 0 && first.log_queue().0 == 0;
+        let is_settled = first.is_logged();
         out.has_stopped = self
             .stops_by_us
             .is_some_and(|by_us| (is_settled && !first.is_handing_over()) || now.mono_us >= by_us);
@@ -699,6 +699,11 @@ impl Process {
         while let Some(append) = self.core(of).poll_append() {
             self.store(append, ticked, scene)?;
             self.observe(of, scene)?;
+        }
+        // What waits for another thread is asked for again, but what waits for other servers would be asked for for ever.
+        if !self.has_several() && self.core(of).append_bytes() > 0 {
+            let why = format!("server {} says that there is something to store, and does not give it", self.id);
+            return Err(Violation::new(why).into());
         }
         Ok(scene.judges.checker.as_ref().map_or(Ok(()), Checker::handed_all_to_log)?)
     }

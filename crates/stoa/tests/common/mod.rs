@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use stoa_client::ErrorCode;
 
 /// Longer than anything here takes on a machine that is busy with other tests.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A port that nobody listens on, and that is given once; below those that the system gives to connections.
 pub(crate) fn free_port() -> u16 {
