@@ -79,8 +79,9 @@ pub(crate) const WARNINGS_MAX: usize = 16;
 /// How long writes are refused without asking the log again, once it had no room.
 const NO_ROOM_PAUSE_US: u64 = 500_000;
 
-/// An entry of so many bytes waits no longer for others that are on their way down the forest: it would not be cheaper.
-const CONGESTED_BYTES_MAX: usize = 1 << 20;
+/// An entry of so many bytes goes down the forest: it waits no longer for others that are on their way, and for no more
+/// to go with it. It would hardly be cheaper, and later: who passes it on to five others begins when all of it is there.
+const FOREST_ENTRY_BYTES: usize = 32 << 10;
 
 /// What is committed, in its order.
 pub(crate) enum Due {
@@ -220,6 +221,7 @@ impl Replica {
                             Some(frame) => self.request(id, &frame, now.mono_us),
                             None => self.close(id, CloseReason::Malformed),
                         }
+                        self.close_large_entry();
                     } else {
                         self.handshake(id, frame);
                     }
@@ -395,9 +397,17 @@ impl Replica {
         self.unproposed_bytes() == 0 && !self.timeline.has_appends() && self.timeline.in_flight() == 0
     }
 
+    /// Between two requests: proposes the entry under construction where it is as large as one may be that goes down a
+    /// forest.
+    pub(crate) fn close_large_entry(&mut self) {
+        if self.applied.partition.entry_bytes() >= FOREST_ENTRY_BYTES && self.timeline.spreads() {
+            self.propose_entry();
+        }
+    }
+
     /// Whether the next entry waits, and grows, until some of those that are on their way down the forest are committed.
     fn waits_for_others(&self) -> bool {
-        self.timeline.is_congested() && self.unproposed_bytes() < CONGESTED_BYTES_MAX
+        self.timeline.is_congested() && self.unproposed_bytes() < FOREST_ENTRY_BYTES
     }
 
     fn unproposed_bytes(&self) -> usize {

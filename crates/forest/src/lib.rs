@@ -38,6 +38,7 @@ mod frame;
 mod gap;
 mod hold;
 mod ids;
+mod lateness;
 mod limits;
 mod merge;
 mod output;

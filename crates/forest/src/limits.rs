@@ -11,7 +11,8 @@ pub struct Limits {
     pub held_bytes_max: usize,
     /// The most appends that are held.
     pub held_count_max: usize,
-    /// How long something may be missing before it is asked for, and how long an answer may take.
+    /// How long something may be missing before it is asked for, and how long an answer may take: at least, and longer
+    /// where bodies come later than their headers.
     pub pull_after_us: u64,
     /// How long a tree may be silent before its children complain; the leader sends something every [`Limits::idle_us`].
     pub silence_us: u64,

@@ -7,6 +7,7 @@ use crate::frame::{
 use crate::gap::Gap;
 use crate::hold::Hold;
 use crate::ids::Ids;
+use crate::lateness::Lateness;
 use crate::limits::Limits;
 use crate::merge::Merge;
 use crate::output::Output;
@@ -16,6 +17,9 @@ use crate::silence::Silence;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
+
+/// How late bodies are waited for at most, in times of [`Limits::silence_us`].
+const LATE_MAX: u64 = 4;
 
 /// A server of the forest that follows: it passes on what comes down its own tree, hands appends to the consensus engine
 /// in the order of the log, asks neighbours for what is missing, and unites acknowledgements on their way up.
@@ -32,6 +36,7 @@ pub struct Relay {
     log: Log,
     hold: Hold,
     gap: Gap,
+    lateness: Lateness,
     upward: Upward,
     silence: Silence,
     /// Who is not connected.
@@ -89,6 +94,7 @@ impl Relay {
             log: Log::default(),
             hold: Hold::default(),
             gap: Gap::default(),
+            lateness: Lateness::default(),
             upward: Upward::default(),
             silence: Silence::default(),
             gone: Ids::default(),
@@ -120,6 +126,7 @@ impl Relay {
         self.shapes.clear();
         self.hold.clear();
         self.gap.clear();
+        self.lateness.forget();
         self.log = Log { end: self.log.committed, committed: self.log.committed, ..Log::default() };
         self.upward = Upward::default();
         self.silence.begin(now_us);
@@ -244,7 +251,8 @@ impl Relay {
         self.gap.forget(now_us.saturating_sub(self.limits.silence_us));
         self.pull(leader);
         let Some(newest) = self.shapes.newest() else { return };
-        let complaints = self.silence.complaints(&newest.shape, self.me, now_us, &self.limits);
+        let late_us = self.lateness.wait_us(0, LATE_MAX * self.limits.silence_us);
+        let complaints = self.silence.complaints(&newest.shape, self.me, (now_us, late_us), &self.limits);
         let epoch = newest.epoch;
         for (tree, about) in complaints {
             self.send(leader, &Frame::Complaint(Complaint { epoch, tree, about }));
@@ -295,11 +303,15 @@ impl Relay {
         }
         self.gap.told(place.last, from);
         match content {
-            Content::Whole(body) => self.take(place, number, body),
-            Content::Header if place.last > self.log.end && !self.hold.has(place) => {
-                self.gap.name(place, from, self.now_us + self.limits.pull_after_us);
+            Content::Whole(body) => {
+                self.lateness.came(place.last, self.now_us);
+                self.take(place, number, body);
             }
-            Content::Header => {}
+            Content::Header if place.last > self.log.end && !self.hold.has(place) => {
+                self.lateness.named(place.last, self.now_us);
+                self.gap.name(place, from, self.now_us + self.patience_us());
+            }
+            Content::Header => self.lateness.was_early(),
             Content::Idle { committed } => {
                 self.log.leader_committed = committed.max(self.log.leader_committed);
             }
@@ -351,12 +363,18 @@ impl Relay {
             self.log.end = self.log.end.max(place.last);
             self.outputs.push_back(Output::Deliver { term: self.reign.term, place, body });
         }
-        self.gap.review(self.log.end, self.hold.first(), self.now_us + self.limits.pull_after_us);
+        self.gap.review(self.log.end, self.hold.first(), self.now_us + self.patience_us());
         if has_advanced {
             for (by, pull) in self.gap.answered(self.log.end) {
                 self.answer(by, pull);
             }
         }
+    }
+
+    /// How long what is missing is waited for before it is asked for. Not for ever: a tree that is silent is complained
+    /// about, and until it is mended its bodies are asked for.
+    fn patience_us(&self) -> u64 {
+        self.lateness.wait_us(self.limits.pull_after_us, LATE_MAX * self.limits.silence_us)
     }
 
     /// Asks for what is missing, when it is time.
@@ -365,7 +383,7 @@ impl Relay {
             return;
         }
         let parents = self.parents();
-        for question in self.gap.questions(parents.len() + 2, self.now_us, self.limits.pull_after_us) {
+        for question in self.gap.questions(parents.len() + 2, self.now_us, self.patience_us()) {
             let whom = self.candidates(question.by, &parents, leader);
             if !whom.is_empty() {
                 self.ask(whom[question.tries % whom.len()], question.place);

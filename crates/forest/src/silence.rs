@@ -48,12 +48,13 @@ impl Silence {
     }
 
     /// The trees that have been silent for too long, and who the parent is there: each at most once in
-    /// [`Limits::silence_us`].
+    /// [`Limits::silence_us`]. Where links are full, and what comes down a tree may be so much later than elsewhere, that is
+    /// so much later, too.
     pub(crate) fn complaints(
         &mut self,
         shape: &Shape,
         me: u8,
-        now_us: u64,
+        (now_us, late_us): (u64, u64),
         limits: &Limits,
     ) -> Vec<(u8, u8)> {
         // Who was stopped itself has heard nothing for that very reason.
@@ -63,13 +64,14 @@ impl Silence {
         self.ticked_us = now_us;
         let silent_us = |tree: u8| now_us.saturating_sub(self.heard_us[usize::from(tree)]);
         let all_silent =
-            shape.trees() > 1 && (0..shape.trees()).all(|tree| silent_us(tree) > limits.silence_us);
+            shape.trees() > 1 && (0..shape.trees()).all(|tree| silent_us(tree) > limits.silence_us + late_us);
         let mut complaints = Vec::new();
         for tree in 0..shape.trees() {
             let (Some(parent), Some(depth)) = (shape.parent(tree, me), shape.depth(tree, me)) else {
                 continue;
             };
-            let wait_us = limits.silence_us + limits.silence_step_us * u64::from(depth.saturating_sub(2));
+            let wait_us =
+                late_us + limits.silence_us + limits.silence_step_us * u64::from(depth.saturating_sub(2));
             let wait_us = if all_silent { ALL_SILENT * wait_us } else { wait_us };
             let complained_us = &mut self.complained_us[usize::from(tree)];
             if silent_us(tree) > wait_us && now_us.saturating_sub(*complained_us) >= limits.silence_us {
@@ -105,7 +107,7 @@ mod tests {
             [1, 2, 3].iter().for_each(|tree| silence.heard(*tree, 180_000));
             silence.reshape(Some(&before), &after, me, 190_000);
             let trees: Vec<u8> =
-                silence.complaints(&after, me, 190_000, &limits).iter().map(|(tree, _)| *tree).collect();
+                silence.complaints(&after, me, (190_000, 0), &limits).iter().map(|(tree, _)| *tree).collect();
             let same = |tree: &u8| after.has_way(&before, *tree, me);
             let expected: Vec<u8> = [0, 4].into_iter().filter(same).collect();
             assert_eq!(trees, expected, "{me}");

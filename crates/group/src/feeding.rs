@@ -45,8 +45,9 @@ pub(crate) struct Feeding {
 /// What was seen of a member that is fed at the last look.
 #[derive(Debug)]
 struct Look {
-    /// What it has to have at the next one.
+    /// What it has to have at the next one, or more than it had.
     wanted: u64,
+    had: u64,
     /// So many looks before nothing had been heard of it.
     silent: usize,
 }
@@ -70,7 +71,7 @@ impl Feeding {
         self.matched.insert(at, matched);
         self.rounds.insert(at, 0);
         self.marks.insert(at, marks | HEARD);
-        self.looks.insert(at, Look { wanted, silent: 0 });
+        self.looks.insert(at, Look { wanted, had: matched, silent: 0 });
     }
 
     /// It is not fed any more; the engine is told what is known of it. Returns whether it was fed.
@@ -182,8 +183,9 @@ impl Feeding {
         Some(if enough { *rounds.select_nth_unstable(at).1 } else { 0 })
     }
 
-    /// Time for a look: who does not have what it had to have, or was silent for so many looks. The others are to have
-    /// this much at the next one.
+    /// Time for a look: who does not have what it had to have and has come no further, or was silent for so many looks. The
+    /// others are to have this much at the next one. Who lags and comes further is given the rest by its neighbours:
+    /// where all lag because links are full, sending to each of them would fill those of the leader.
     pub(crate) fn look(&mut self, wanted: u64, silent_max: usize) -> Vec<u64> {
         let mut late = Vec::new();
         for at in 0..self.members.len() {
@@ -191,10 +193,11 @@ impl Feeding {
             let was_heard = self.marks[at] & HEARD != 0;
             look.silent = if was_heard { 0 } else { look.silent + 1 };
             self.marks[at] &= !HEARD;
-            if self.matched[at] < look.wanted || look.silent >= silent_max {
+            let stands_still = self.matched[at] < look.wanted && self.matched[at] == look.had;
+            if stands_still || look.silent >= silent_max {
                 late.push(self.members[at]);
             }
-            look.wanted = wanted;
+            (look.wanted, look.had) = (wanted, self.matched[at]);
         }
         late
     }

@@ -49,6 +49,9 @@ pub(crate) struct Spread {
 /// less than what makes it want to lead.
 const SILENT_LOOKS: usize = 5;
 
+/// Entries go down the forest in messages of about so many bytes at most: who passes one on begins when all of it is there.
+const SPREAD_BYTES: u64 = 32 << 10;
+
 impl Spread {
     /// Whoever leads looks as often as it says that it is there.
     pub(crate) fn new(heartbeat_ticks: usize) -> Self {
@@ -88,7 +91,7 @@ impl Group {
             return None;
         }
         let entries = || self.held().between(position, upto);
-        let entries: Vec<_> = entries().take(self.portion(entries())).cloned().collect();
+        let entries: Vec<_> = entries().take(self.portion(entries(), u64::MAX)).cloned().collect();
         let committed = engine.raft_log.committed.min(upto);
         Some(append((engine.leader_id, engine.term), (position, log_term), entries, committed))
     }
@@ -326,7 +329,7 @@ impl Group {
         let mut previous = entries.first().map_or(last, |first| first.index - 1);
         let mut rest = entries;
         loop {
-            let (now, later) = rest.split_at(self.portion(rest));
+            let (now, later) = rest.split_at(self.portion(rest, SPREAD_BYTES));
             let log_term = self.held().term_at(previous).unwrap_or(0);
             out.push(Output::Spread(append((id, term), (previous, log_term), now.to_vec(), committed)));
             previous += now.len() as u64;
@@ -338,9 +341,9 @@ impl Group {
         (self.spread.committed, self.spread.is_idle) = (committed, false);
     }
 
-    /// How many of these entries go into one message.
-    fn portion<'a>(&self, entries: impl IntoIterator<Item = &'a eraftpb::Entry>) -> usize {
-        let most = self.raft.raft.max_msg_size;
+    /// How many of these entries go into one message of about so many bytes at most.
+    fn portion<'a>(&self, entries: impl IntoIterator<Item = &'a eraftpb::Entry>, most: u64) -> usize {
+        let most = most.min(self.raft.raft.max_msg_size);
         let mut bytes = 0;
         let fits = |entry: &&eraftpb::Entry| {
             let is_first = bytes == 0;

@@ -362,7 +362,7 @@ impl Costed {
     }
 
     fn writes(&self, ensemble: costed::Ensemble) -> Result<(), Failure> {
-        for (clients, window, bytes) in [(1, 1, 1000), (8, 8, 1000), (8, 8, 200)] {
+        for (clients, window, bytes) in [(1, 1, 1000), (8, 8, 1000), (8, 8, 200), (64, 8, 1000)] {
             let it = ensemble.write(1, (clients, window), bytes)?;
             let each = |count: u64, among: u64| count as f64 / among.max(1) as f64;
             say(&format_args!(

@@ -143,6 +143,11 @@ impl Forest {
         !self.is_fresh
     }
 
+    /// Whether this server leads, and appends go down trees.
+    pub(crate) fn spreads(&self) -> bool {
+        self.spreader.is_some()
+    }
+
     /// Whether as much is on its way as should be.
     pub(crate) fn is_congested(&self) -> bool {
         self.spreader.as_ref().is_some_and(|spreader| !spreader.may_spread())

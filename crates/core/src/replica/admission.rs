@@ -57,6 +57,7 @@ impl Replica {
     pub(crate) fn take_asked(&mut self, server: u8, first: u64, asked: &[Bytes]) {
         for (request, asked) in (first..).zip(asked) {
             let origin = Origin { server, request, site: 0 };
+            self.close_large_entry();
             if !self.leader.pending.is_empty() || !self.take_one(Some(origin), asked) {
                 self.leader.pending.push_back(Pending { origin: Some(origin), asked: asked.clone() });
             }

@@ -702,7 +702,8 @@ impl Process {
         }
         // What waits for another thread is asked for again, but what waits for other servers would be asked for for ever.
         if !self.has_several() && self.core(of).append_bytes() > 0 {
-            let why = format!("server {} says that there is something to store, and does not give it", self.id);
+            let why =
+                format!("server {} says that there is something to store, and does not give it", self.id);
             return Err(Violation::new(why).into());
         }
         Ok(scene.judges.checker.as_ref().map_or(Ok(()), Checker::handed_all_to_log)?)

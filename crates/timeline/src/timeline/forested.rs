@@ -76,6 +76,12 @@ impl<C: Copy + Ord> Timeline<C> {
         self.forest.roots()
     }
 
+    /// At the leader: whether there is a forest down which entries go.
+    #[must_use]
+    pub fn spreads(&self) -> bool {
+        self.forest.spreads()
+    }
+
     /// At the leader of a forest: so much is on its way down the trees that the next entry had better wait, and grow, until
     /// some of that is committed. Who is behind a slow server gets what it lacks from its neighbours, so it is the
     /// majority that counts.
