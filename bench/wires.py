@@ -1,4 +1,7 @@
-"""Machines of one's own on this one: network namespaces with a switch between them, and what each can send limited.
+"""Machines of one's own on this one: network namespaces with a router between them, and what each can send limited.
+
+It is a router and no switch, since the kernel keeps no more than a thousand neighbours for all namespaces together by
+default: of fifty servers each would have all others, and here each has one.
 
 As root on Linux. Nothing of what is here is seen outside of it.
 """
@@ -8,7 +11,8 @@ import os
 import subprocess
 import sys
 
-SWITCH, CLIENTS = "stoa-switch", "stoa-clients"
+ROUTER, CLIENTS = "stoa-router", "stoa-clients"
+GATEWAY = "169.254.1.1"
 # Of 10.77.0.0/16; clients have the last address.
 NETWORK, CLIENTS_HOST = "10.77.{}.{}", "10.77.255.1"
 # The largest piece that the kernel hands to an interface at a time.
@@ -34,13 +38,17 @@ def ip(*words):
 
 
 def connect(namespace, address, port):
-    """An interface of a namespace, and its end at the switch."""
+    """An interface of a namespace, and its end at the router."""
     ip("netns", "add", namespace)
-    ip("link", "add", port, "netns", SWITCH, "type", "veth", "peer", "name", "eth0", "netns", namespace)
-    ip("-n", SWITCH, "link", "set", port, "master", "switch", "up")
-    ip("-n", namespace, "address", "add", f"{address}/16", "dev", "eth0")
+    ip("link", "add", port, "netns", ROUTER, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+    ip("-n", ROUTER, "address", "add", f"{GATEWAY}/32", "dev", port)
+    ip("-n", ROUTER, "link", "set", port, "up")
+    ip("-n", ROUTER, "route", "add", f"{address}/32", "dev", port)
+    ip("-n", namespace, "address", "add", f"{address}/32", "dev", "eth0")
     ip("-n", namespace, "link", "set", "eth0", "up")
     ip("-n", namespace, "link", "set", "lo", "up")
+    ip("-n", namespace, "route", "add", GATEWAY, "dev", "eth0")
+    ip("-n", namespace, "route", "add", "default", "via", GATEWAY, "dev", "eth0")
 
 
 def within(count):
@@ -48,12 +56,11 @@ def within(count):
     takes all away in the end."""
     if os.environ.get(INSIDE):
         return True
-    made = [SWITCH, CLIENTS, *(machine(number) for number in range(1, count + 1))]
+    made = [ROUTER, CLIENTS, *(machine(number) for number in range(1, count + 1))]
     remove(made)
     try:
-        ip("netns", "add", SWITCH)
-        ip("-n", SWITCH, "link", "add", "switch", "type", "bridge")
-        ip("-n", SWITCH, "link", "set", "switch", "up")
+        ip("netns", "add", ROUTER)
+        subprocess.run([*inside(ROUTER), "sysctl", "-qw", "net.ipv4.ip_forward=1"], check=True)
         connect(CLIENTS, CLIENTS_HOST, "clients")
         for number in range(1, count + 1):
             connect(machine(number), host(number), f"port{number}")
@@ -80,7 +87,7 @@ def limit(number, rate):
 
 def sent():
     """Bytes and packets that each machine has sent since it was made, by its number."""
-    ports = json.loads(ip("-n", SWITCH, "-j", "-s", "link"))
+    ports = json.loads(ip("-n", ROUTER, "-j", "-s", "link"))
     of = {port["ifname"]: port["stats64"]["rx"] for port in ports}
     of = {name.removeprefix("port"): seen for name, seen in of.items() if name.startswith("port")}
     return {int(number): (seen["bytes"], seen["packets"]) for number, seen in of.items()}
