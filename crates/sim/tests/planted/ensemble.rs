@@ -66,6 +66,11 @@ fn a_leader_that_never_sends_to_whom_the_forest_does_not_reach_is_found() {
     found_in_forest(5, "network", Bug::WindowStaysShut);
 }
 
+#[test]
+fn a_leader_that_announces_what_waits_for_others_is_found() {
+    found_in_forest(3, "disks", Bug::AnnouncesWhatWaits);
+}
+
 /// The same where clients are connected to readers, too.
 fn found_with_readers(servers: usize, kind: &str, bug: Bug) {
     let life = |seed| Settings::of(seed, Some(servers), Some(kind)).expect("it is a kind").with_readers(2);
