@@ -153,6 +153,21 @@ fn who_does_not_get_what_was_spread_is_sent_it_and_then_fed_again() {
 }
 
 #[test]
+fn who_lags_and_comes_further_is_not_sent_to() {
+    let mut three = Three::new();
+    let (term, first) = (three.leader().status().term, three.propose());
+    let last = (0..20).map(|_| three.propose()).last().unwrap();
+    // Nothing that is spread arrives, and one of both is said to have more at each look.
+    for position in first..last {
+        three.leader().acknowledge(term, [(2, position)]);
+        three.tick();
+        assert!(three.leader().is_fed(2), "{position} of {last}");
+    }
+    // The other one stood still, and was sent all of it.
+    assert_eq!(three.committed(), last);
+}
+
+#[test]
 fn whom_the_lead_is_handed_to_is_sent_what_it_lacks() {
     let mut three = Three::new();
     three.propose();
