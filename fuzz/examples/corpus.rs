@@ -2,10 +2,11 @@
 //! to damage. `cargo run --manifest-path fuzz/Cargo.toml --example corpus`, whenever a format changes. Inputs that
 //! were added because something was found with them stay.
 
+use bytes::Bytes;
 use std::fs;
 use std::io;
 use std::path::Path;
-use stoa_fuzz::{Member, put_piece};
+use stoa_fuzz::{Hears, Member, Pair, put_piece};
 use stoa_group::{Config, Group, Mark, Members, Output, Restored};
 use stoa_wire::request::encode;
 use stoa_wire::{
@@ -25,6 +26,8 @@ fn main() -> io::Result<()> {
     write("multi", requests())?;
     write("client", conversations())?;
     write("peer", members())?;
+    write("reader", below())?;
+    write("reader_hello", reader_frames())?;
     write("site", between_sites())?;
     write("site_hello", greetings())?;
     write("forest", forests())?;
@@ -299,6 +302,56 @@ fn members() -> Vec<(&'static str, Vec<u8>)> {
         told
     };
     vec![("leads", told(1)), ("follows", told(2))]
+}
+
+/// What a reader hears of its parent, and what that hears of it, with a client of the reader.
+fn below() -> Vec<(&'static str, Vec<u8>)> {
+    let told = |to: Hears| {
+        let mut told = Vec::new();
+        let how = if to == Hears::Parent { 0 } else { 40 };
+        let mut hears = |of: Hears, word: &Bytes| {
+            if of == to {
+                said(&mut told, how, word);
+            }
+        };
+        let mut pair = Pair::new(&mut hears);
+        let mut sync = Vec::new();
+        encode::path(&mut sync, "/k");
+        let requests = [
+            stoa_fuzz::hello(),
+            request(1, Opcode::Create, &create("/k", 0)),
+            request(2, Opcode::Sync, &sync),
+        ];
+        for bytes in requests {
+            pair.reader.from_client(0, &bytes);
+            pair.settle(&mut hears);
+            pair.pass(20);
+            pair.settle(&mut hears);
+        }
+        told
+    };
+    vec![("parent", told(Hears::Parent)), ("reader", told(Hears::Reader))]
+}
+
+/// The first frames of a reader, and what follows them on its connection.
+fn reader_frames() -> Vec<(&'static str, Vec<u8>)> {
+    let mut hello = b"STOAPEER".to_vec();
+    hello.extend(5_u32.to_le_bytes());
+    // A reader without a secret, with one partition, at feature level 1.
+    hello.extend([4, 0, 0, 1, 0, 0, 1, 1]);
+    hello.extend([7; 8 + 16 + 32]);
+    hello.push(2);
+    hello.extend([1; 16]);
+    hello.extend(b"stoa 0.1.0");
+    let frame = |kind: u8, payload: &[u8]| {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&[kind]);
+        hasher.update(payload);
+        let head = [u32::try_from(payload.len()).expect("it is short"), hasher.finalize()];
+        [&head[0].to_le_bytes()[..], &head[1].to_le_bytes(), &[kind], payload].concat()
+    };
+    let words = [frame(1, &hello), frame(6, b"\x00\x02abcdefgh"), frame(5, &[]), frame(7, &[9; 16])].concat();
+    vec![("hello", hello), ("words", words)]
 }
 
 /// What the hub hears of another site, and what that hears of the hub, with a client of each.

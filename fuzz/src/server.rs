@@ -3,8 +3,8 @@
 use crate::Input;
 use bytes::Bytes;
 use stoa_core::{
-    Config, ConnectionId, ForestConfig, Items, Now, Outcome, Output, PeerOutput, Reaping, Recovered, Shard,
-    SiteConfig, SiteId, SnapshotOutput,
+    Config, ConnectionId, ForestConfig, Items, Now, Outcome, Output, PeerOutput, Reaping, Recovered,
+    ServerPart, Shard, SiteConfig, SiteId, SnapshotOutput,
 };
 use stoa_forest::{Content, Frame, Spread};
 use stoa_tree::{Options, Tree};
@@ -28,20 +28,27 @@ impl Member {
     /// When the server does not take up an empty disk.
     #[must_use]
     pub fn new(id: u8, voters: &[u8]) -> Self {
-        Self::with(id, voters, false)
+        Self::with(id, voters, None, ServerPart::Member)
+    }
+
+    /// A reader, which has nothing.
+    #[must_use]
+    pub fn reader() -> Self {
+        Self::with(u8::MAX, &[], None, ServerPart::Reader)
     }
 
     /// The only server of a site, which has nothing.
     #[must_use]
     pub fn of_site(id: u8) -> Self {
-        Self::with(id, &[id], true)
+        Self::with(id, &[id], Some(SiteConfig::default()), ServerPart::Member)
     }
 
-    fn with(id: u8, voters: &[u8], is_of_site: bool) -> Self {
+    fn with(id: u8, voters: &[u8], site: Option<SiteConfig>, part: ServerPart) -> Self {
         let now = Now { mono_us: 1_000_000, wall_ms: 1_700_000_000_000 };
         let config = Config {
             server_id: id,
-            site: is_of_site.then(SiteConfig::default),
+            site,
+            part,
             tick_ms: 100,
             session_timeout_min_ms: 500,
             heartbeat_ms: 20,
@@ -182,7 +189,7 @@ pub fn client(data: &[u8]) {
 
 /// Whether it is a message with entries of a leader. These are believed: whoever is elected by a majority writes what
 /// all have, and a server to which that makes no sense can only stop.
-fn has_entries(message: &[u8]) -> Option<bool> {
+pub(crate) fn has_entries(message: &[u8]) -> Option<bool> {
     if let Some(frame) = message.strip_prefix(&[9]) {
         // They may come down a tree, or be the answer to a question.
         let body = match Frame::decode(bytes::Bytes::copy_from_slice(frame)).ok()? {

@@ -10,6 +10,8 @@ it prints, is that server's. The system ends the others with it, however that ha
 `launch.py site:K:L,M,N ...` gives them that many partitions.
 
 `launch.py forest:K ...` starts fifteen servers, of which appends reach most by way of others.
+
+`launch.py reader:K ...` starts the ensemble of three and becomes a reader below it, with K - 1 others in between.
 """
 
 import contextlib
@@ -31,7 +33,7 @@ FOREST = tuple(range(1, 16))
 PORTS = range(12_000, 30_000)
 # The servers are on one machine, and a suite starts many ensembles.
 TIMES = ["--heartbeat", "50ms", "--election-timeout", "400ms"]
-# Fifteen of them are many for a small machine.
+# Fifteen of them are many for a small machine, and a reader whose parent is silent for so long goes to another one.
 FOREST_TIMES = ["--heartbeat", "100ms", "--election-timeout", "1s"]
 DELAY_SECONDS = 0.1
 # A file for each port that an ensemble of these has.
@@ -116,8 +118,36 @@ def site_options(stoa, folder, hub_port):
     return of
 
 
+def be_reader(distance, words):
+    """Starts the ensemble and what is in between, and becomes the reader at the end of the chain."""
+    port, folder = option(words, "--port"), pathlib.Path(option(words, "--data-dir"))
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = hold(folder)
+    os.environ["STOA_PEER_SECRET"] = hashlib.sha256(bytes(folder.resolve())).hexdigest()
+    between = [f"reader-{n}" for n in range(1, distance)]
+    names = [*map(str, SERVERS), *between]
+    ports = kept_ports(folder, names)
+    peer_ports, client_ports = dict(zip(names, ports)), dict(zip(names, ports[len(names) :]))
+    ensemble = ",".join(f"{n}={HOST}:{peer_ports[n]};{HOST}:{client_ports[n]}" for n in names[: len(SERVERS)])
+    parents = ",".join(f"{HOST}:{peer_ports[n]}" for n in names[: len(SERVERS)])
+    common = ["--peer-bind", HOST, "--max-readers", "10", *FOREST_TIMES, "--parent", str(os.getpid())]
+    commands = [[*common, "--servers", ensemble, "--server-id", str(n)] for n in SERVERS]
+    for name in between:
+        own = ["--port", str(client_ports[name]), "--reader-port", str(peer_ports[name])]
+        commands.append([*common, "--reader-of", parents, *own])
+        parents = f"{HOST}:{peer_ports[name]}"
+    for name, command in zip(names, commands):
+        if os.fork() == 0:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            os.execv(words[0], [*words, *command, "--data-dir", str(folder / name)])
+    own = ["--reader-of", parents, "--port", port, *FOREST_TIMES]
+    os.execv(words[0], [*words, *own, "--data-dir", str(folder / "reader")])
+
+
 def main():
     number, *words = sys.argv[1:]
+    if number.startswith("reader:"):
+        be_reader(int(number.removeprefix("reader:")), words)
     are_sites, servers = number.startswith("site:"), FOREST if number.startswith("forest:") else SERVERS
     number, _, partitions = number.removeprefix("site:").removeprefix("forest:").partition(":")
     number, partitions = int(number), dict(zip(servers, partitions.split(","))) if partitions else {}

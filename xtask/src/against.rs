@@ -20,6 +20,8 @@ pub(crate) enum Against {
     Ensemble(u8),
     /// The server with this number of an ensemble of fifteen, of which most are fed by others.
     Forest(u8),
+    /// A reader of an ensemble of three, at this distance: 1 is right below a server of it.
+    Reader(u8),
     /// One of three sites, each a server with so many partitions; the first is the hub.
     Site(u8, [u8; SITES]),
     /// The first server of an ensemble whose servers have so many partitions.
@@ -56,14 +58,16 @@ impl Against {
             (Some("1"), _) => Ok(Against::Ensemble(1)),
             (Some("2"), _) => Ok(Against::Ensemble(2)),
             (Some("3"), _) => Ok(Against::Ensemble(3)),
+            (Some("reader" | "reader:1"), _) => Ok(Against::Reader(1)),
+            (Some("reader:2"), _) => Ok(Against::Reader(2)),
             (Some("site:1"), _) => Ok(Against::Site(1, [1; SITES])),
             (Some("site:2"), _) => Ok(Against::Site(2, [1; SITES])),
             (Some("site:3"), _) => Ok(Against::Site(3, [1; SITES])),
             (Some(other), _) => match other.strip_prefix("forest:").map(str::parse) {
                 Some(Ok(server)) if (1..=FOREST).contains(&server) => Ok(Against::Forest(server)),
                 _ => Err(format!(
-                    "`--through` takes 1, 2 or 3, or site:1, site:2 or site:3, or forest:1 to forest:{FOREST}, not \
-                     `{other}`"
+                    "`--through` takes 1, 2 or 3, or site:1, site:2 or site:3, or forest:1 to forest:{FOREST}, or reader \
+                     or reader:2, not `{other}`"
                 )),
             },
         }
@@ -88,9 +92,11 @@ impl Against {
     /// The command to which a suite adds `--port P --data-dir D`. The suites split it at blanks.
     pub(crate) fn command(self, config: &Path) -> Result<String, String> {
         let words = match self {
-            Against::Stoa | Against::Ensemble(_) | Against::Forest(_) | Against::Site(..) => {
-                "serve --admin-port 0".to_owned()
-            }
+            Against::Stoa
+            | Against::Ensemble(_)
+            | Against::Forest(_)
+            | Against::Reader(_)
+            | Against::Site(..) => "serve --admin-port 0".to_owned(),
             Against::Divided(partitions) => format!("serve --admin-port 0 --partitions {partitions}"),
             Against::ZooKeeper => "peer --heap 256m".to_owned(),
         };
@@ -99,6 +105,7 @@ impl Against {
             Against::Stoa | Against::ZooKeeper => return Ok(command),
             Against::Ensemble(server) => server.to_string(),
             Against::Forest(server) => format!("forest:{server}"),
+            Against::Reader(distance) => format!("reader:{distance}"),
             Against::Site(site, partitions) => {
                 let partitions = partitions.map(|partitions| partitions.to_string()).join(",");
                 format!("site:{site}:{partitions}")
@@ -173,6 +180,9 @@ mod tests {
         assert_eq!(parse("--against stoa --through 2"), Ok(Against::Ensemble(2)));
         assert_eq!(parse("--through site:3"), Ok(Against::Site(3, [1, 1, 1])));
         assert_eq!(parse("--through forest:15"), Ok(Against::Forest(15)));
+        assert_eq!(parse("--through reader"), Ok(Against::Reader(1)));
+        assert_eq!(parse("--through reader:2"), Ok(Against::Reader(2)));
+        assert!(parse("--through reader:3").is_err());
         assert!(parse("--through forest:16").is_err() && parse("--through forest:").is_err());
         assert_eq!(parse("--through site:2 --partitions 2"), Ok(Against::Site(2, [2, 2, 2])));
         assert_eq!(parse("--partitions 2,3,1 --through site:2"), Ok(Against::Site(2, [2, 3, 1])));

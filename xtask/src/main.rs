@@ -61,8 +61,8 @@ cargo xtask COMMAND
 
 kazoo, java, upstream, go, c, kill and linearizable take `--against zookeeper` to drive Apache ZooKeeper
 instead of Stoa. kazoo, java, upstream, go and c take `--through K` to start ensembles of three Stoa servers
-and drive server 1, 2 or 3 of each; `--through forest:K` starts ensembles of fifteen, in which appends go down
-trees; `--through site:K` starts three sites that are a server each, with `--partitions N` or `--partitions L,M,N`
+and drive server 1, 2 or 3 of each; `--through reader` drives a reader below such an ensemble, `reader:2` one below
+another; `--through forest:K` starts ensembles of fifteen, in which appends go down trees; `--through site:K` starts three sites that are a server each, with `--partitions N` or `--partitions L,M,N`
 so many partitions. sites takes `--partitions`, too.";
 
 const SEEDS: u64 = 200;
@@ -239,6 +239,7 @@ fn everything(report: &mut Report) {
     report.step("sasl", || suites::sasl(&[]));
     report.step("audit", || suites::audit(&[]));
     report.step("linearizable", || suites::linearizable(Against::Stoa, LINEARIZABLE_ROUNDS, &[]));
+    report.step("kazoo through a reader", || suites::kazoo(Against::Reader(1), &[]));
     forests(report);
     report.step("locks", || suites::locks(LOCKS_ROUNDS, &[]));
     report.step("sites", || suites::sites(SITES_ROUNDS, &[]));

@@ -756,7 +756,8 @@ impl Replica {
     }
 
     /// Up to which position of the log everything is applied here, at the first partition.
-    pub(crate) fn log_applied(&self) -> u64 {
+    #[must_use]
+    pub fn log_applied(&self) -> u64 {
         self.timeline.divided() - u64::from(!self.applied.committed.is_empty())
     }
 

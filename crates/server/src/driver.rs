@@ -326,13 +326,25 @@ impl Driver {
     pub(crate) fn speak(&self) {
         let Some(neighbours) = &self.surroundings.neighbours else { return };
         let mut server = self.server.borrow_mut();
-        server.settle(self.now.get());
+        self.settle(&mut server);
         neighbours.say_all(core::iter::from_fn(|| server.poll_message()));
+    }
+
+    /// Settles what there is, and carries what is for readers and for the parent: before other threads hear of anything.
+    pub(crate) fn settle(&self, server: &mut Shard) {
+        server.settle(self.now.get());
+        let ensemble = self.ensemble.get();
+        while ensemble.is_some_and(|ensemble| ensemble.carry_ties(server)) {
+            server.settle(self.now.get());
+        }
     }
 
     /// Carries what the core has for the other servers.
     fn carry_to_peers(&self) {
         loop {
+            if let Some(ensemble) = self.ensemble.get() {
+                ensemble.carry_ties(&mut self.server.borrow_mut());
+            }
             let output = self.server.borrow_mut().poll_peer();
             match (output, self.ensemble.get()) {
                 (Some(output), Some(ensemble)) => {
@@ -628,6 +640,10 @@ impl Driver {
                         if server.take_over(from, header, states, now).is_err() {
                             tracing::warn!("server {from} has sent a snapshot without its message");
                         }
+                    }
+                    Err(why) if self.process.settings.is_reader() => {
+                        tracing::warn!("the snapshot of the parent cannot be used: {why}");
+                        server.parent_snapshot_declined(now);
                     }
                     Err(why) => tracing::warn!("the snapshot of server {from} cannot be used: {why}"),
                 },

@@ -6,21 +6,27 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use stoa_core::{
-    Acquaintance, DiskId, HistoryId, PeerOutput, Replica, Share, Standing, Starts, StateLoader, Status,
+    Acquaintance, DiskId, HistoryId, Now, ParentOutput, PeerOutput, ReaderOutput, Replica, Share, Standing,
+    Starts, StateLoader, Status,
 };
 use stoa_storage::SnapshotReader;
 use stoa_tree::Options as TreeOptions;
-use tokio::sync::Notify;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use crate::clock::Clock;
-use crate::config::{Member, Settings};
+use crate::config::{Member, ParentAddress, READER_ID, Settings};
 use crate::file_disk::FileDisk;
 use crate::known_disks::StoredDisks;
 use crate::log_thread::{DiskEvent, FIRST, Reports};
 use crate::peers::{
-    Common, Identity, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers,
+    Common, Identity, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers, TieEvent,
+    Ties,
 };
+
+/// While so much is asked of the leader and has no outcome, no more is read of readers.
+const ASKED_BYTES_MAX: usize = 64 << 20;
+const NOT_READ: &str = "it says what cannot be read: is it of another release?";
 
 /// A snapshot of this server that can be sent.
 #[derive(Clone, Debug)]
@@ -34,6 +40,8 @@ pub(crate) struct StoredSnapshot {
 /// What it takes one partition to meet the other servers.
 pub(crate) struct Meeting {
     options: PeerOptions,
+    /// What the partition is told of readers and of a parent.
+    tied: UnboundedReceiver<TieEvent>,
     disk: FileDisk,
     history: Option<HistoryId>,
     tree_options: TreeOptions,
@@ -57,6 +65,8 @@ pub(crate) struct Home<'a> {
     pub(crate) newest: Option<StoredSnapshot>,
     pub(crate) partitions: u8,
     pub(crate) tls: Option<PeerTls>,
+    /// Of this process.
+    pub(crate) tag: u64,
 }
 
 /// Whether anybody else belongs to the ensemble by now, with a vote or without.
@@ -71,11 +81,18 @@ impl Meeting {
         let (mut newest, partitions, tls) = (home.newest, home.partitions, home.tls);
         let common = Common::new(disk.folder(), starts, standing, decides_alone)?;
         let common = common.copied_from(copied_from.map(u64::from));
-        let own = settings.own_member().ok_or("server-id is none of the ids of servers")?;
+        let own = match settings.own_member() {
+            Some(own) => own.id,
+            None if settings.is_reader() => READER_ID,
+            None => return Err("server-id is none of the ids of servers".to_owned()),
+        };
+        let max = usize::try_from(settings.max_readers).unwrap_or(usize::MAX);
+        let (ties, tied) = Ties::new((settings.is_reader(), home.tag), tree_options.levels, max, partitions);
+        let common = common.with_ties(ties);
         let (port, callers) = PeerPort::new(partitions, &common);
-        let meetings = (0..).zip(callers).map(|(partition, callers)| {
+        let meetings = (0..).zip(callers.into_iter().zip(tied)).map(|(partition, (callers, tied))| {
             let options = PeerOptions {
-                me: own.id.into(),
+                me: own.into(),
                 // Servers know one another's disks, which says more.
                 disk: disk_id,
                 share: Share { partition, partitions },
@@ -91,7 +108,7 @@ impl Meeting {
             // It is sent by the first partition, with which the log is.
             let newest = newest.take();
             let history = standing.history();
-            Self { options, disk: disk.another(), history, tree_options: tree_options.clone(), newest }
+            Self { options, tied, disk: disk.another(), history, tree_options: tree_options.clone(), newest }
         });
         Ok((port, meetings.collect()))
     }
@@ -105,17 +122,21 @@ impl Meeting {
         reports: Reports,
         peer_events: UnboundedSender<PeerEvent>,
     ) -> Result<Ensemble, String> {
-        let Self { options, disk, history, tree_options, newest } = self;
+        let Self { options, tied, disk, history, tree_options, newest } = self;
         let share = options.share;
         let is_first = share.partition == FIRST;
         let disks = options.common.known.clone();
         let load = || StoredDisks::load(disk.folder(), history.unwrap_or_default(), disks);
         let known = is_first.then(load).transpose()?;
         let named: Vec<_> = settings.servers.iter().map(address).collect();
+        // A reader is connected with nobody in the list.
+        let servers = servers.filter(|_| !settings.is_reader());
         let mut members = servers.map(addresses).unwrap_or_default();
         add_missing(&mut members, &named);
         let peers = Peers::start(options, members, peer_events);
         servers.iter().for_each(|servers| peers.tell_servers(servers));
+        let parents = settings.reader_of.iter().filter(|_| is_first).map(parent).collect();
+        peers.tie(tied, parents);
         Ok(Ensemble {
             peers,
             told: RefCell::default(),
@@ -128,6 +149,7 @@ impl Meeting {
             known: RefCell::new(known),
             newest: RefCell::new(newest),
             list_changed: Notify::new(),
+            held: RefCell::default(),
             snapshots_sent: Cell::default(),
             snapshots_received: Cell::default(),
         })
@@ -146,6 +168,10 @@ fn add_missing(addresses: &mut Vec<PeerAddress>, others: &[PeerAddress]) {
             addresses.push(other.clone());
         }
     }
+}
+
+fn parent(of: &ParentAddress) -> PeerAddress {
+    PeerAddress { id: READER_ID.into(), host: of.host.clone(), port: of.port }
 }
 
 fn address(member: &Member) -> PeerAddress {
@@ -182,6 +208,8 @@ pub(crate) struct Ensemble {
     given_up: RefCell<BTreeSet<u64>>,
     /// There may be another list of servers.
     list_changed: Notify,
+    /// What readers have asked, for as long as too much is asked.
+    held: RefCell<Vec<OwnedSemaphorePermit>>,
     /// Snapshots that the others have received, and that have come from them.
     pub(crate) snapshots_sent: Cell<u64>,
     pub(crate) snapshots_received: Cell<u64>,
@@ -275,8 +303,103 @@ impl Ensemble {
                 }
                 server.snapshot_sent(short(to), result.is_ok(), now);
             }
+            PeerEvent::Tie(event) => self.hand_in_tie(event, server, now),
         }
         Ok(())
+    }
+
+    /// Hands in what has happened between this server and its readers, or its parent.
+    fn hand_in_tie(&self, event: TieEvent, server: &mut Replica, now: Now) {
+        let ties = self.peers.ties();
+        match event {
+            TieEvent::ReaderCame(id) => server.reader_connected(id, now),
+            TieEvent::ReaderSays(id, word) => {
+                if server.reader_says(id, word.message, now).is_err() {
+                    ties.end_below(id, NOT_READ);
+                }
+                if server.asked_bytes() >= ASKED_BYTES_MAX {
+                    self.held.borrow_mut().push(word.room);
+                }
+            }
+            TieEvent::ReaderGone(id) => server.reader_lost(id, now),
+            TieEvent::SnapshotSent(id, result) => {
+                match &result {
+                    Ok(bytes) => {
+                        self.snapshots_sent.update(|count| count + 1);
+                        tracing::info!("a reader has received a snapshot, {bytes} bytes");
+                    }
+                    Err(why) => self.peers.complain(&format!("a reader has not received a snapshot: {why}")),
+                }
+                server.reader_snapshot_sent(id, result.is_ok(), now);
+            }
+            TieEvent::ParentCame(link, history) if server.parent_met(history, now) => {
+                self.peers.set_standing(Standing::Has(history));
+                server.parent_connected(link, now);
+            }
+            TieEvent::ParentCame(link, history) => {
+                ties.leave_link(link, &format!("it is of another ensemble, {history}"));
+            }
+            TieEvent::ParentSays(link, word) => {
+                if server.parent_says(link, word.partition, word.message, now).is_err() {
+                    ties.leave_link(link, NOT_READ);
+                }
+            }
+            TieEvent::ParentGone(link) => server.parent_lost(link, now),
+            TieEvent::ParentSnapshot { header, file } => {
+                self.snapshots_received.update(|count| count + 1);
+                if server.wants_snapshot(header.clone()) {
+                    self.load(READER_ID.into(), header, file);
+                } else {
+                    server.parent_snapshot_declined(now);
+                }
+            }
+        }
+    }
+
+    /// Carries what this partition has for readers and for the parent. It goes before anything that is for other servers
+    /// or threads. Returns whether there was anything.
+    pub(crate) fn carry_ties(&self, server: &mut Replica) -> bool {
+        let (ties, partition) = (self.peers.ties(), self.share.partition);
+        if !ties.are_in_use() {
+            return false;
+        }
+        let mut any = false;
+        while let Some((id, output)) = server.poll_reader() {
+            any = true;
+            match output {
+                ReaderOutput::Say(word) => ties.say_below(id, partition, word.encode()),
+                ReaderOutput::Snapshot { position, message } => {
+                    let newest = self.newest.borrow().clone();
+                    match newest.filter(|snapshot| snapshot.position == position) {
+                        Some(snapshot) => {
+                            tracing::info!("a reader is far behind and is sent {}", snapshot.file);
+                            self.peers.offer_snapshot(id, message, self.disk.folder().join(snapshot.file));
+                        }
+                        None => {
+                            let why = Err("it is not here any more".to_owned());
+                            ties.tell(FIRST, TieEvent::SnapshotSent(id, why));
+                        }
+                    }
+                }
+                ReaderOutput::Drop(why) => ties.end_below(id, why),
+            }
+        }
+        while let Some(output) = server.poll_parent() {
+            any = true;
+            match output {
+                ParentOutput::Say(link, word) => ties.say_above(link, partition, word.encode()),
+                ParentOutput::Leave(why) => ties.leave(why),
+            }
+        }
+        if server.asked_bytes() < ASKED_BYTES_MAX {
+            self.held.borrow_mut().clear();
+        }
+        any
+    }
+
+    /// The connections with readers, and with a parent.
+    pub(crate) fn ties(&self) -> &Ties {
+        self.peers.ties()
     }
 
     fn connected(

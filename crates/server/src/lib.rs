@@ -62,6 +62,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use config::ServeArgs;
+pub use peers::check_reader_frames;
 pub use sites::check_site_greeting;
 
 /// Switches huge pages off for this process; to be called first of all, while nothing is allocated.

@@ -9,6 +9,9 @@ use crate::config::{Member, Settings};
 
 /// What is to be said at the start, if the two are not the same.
 pub(crate) fn compare(settings: &Settings, first: &Replica) -> Option<String> {
+    if settings.is_reader() {
+        return None;
+    }
     if settings.servers.is_empty() {
         let Status { id, voters, .. } = first.status();
         return names_nobody(id, &voters);

@@ -52,12 +52,14 @@ pub(crate) struct Listeners {
 impl OwnPorts {
     pub(crate) fn new(settings: &Settings, fixed: FixedPorts) -> Self {
         let own = settings.own_member();
+        let of_reader = Some(settings.reader_port).filter(|port| settings.is_reader() && *port != 0);
+        let of_reader = of_reader.map(|port| SocketAddr::new(settings.peer_bind, port));
         Self {
             id: own.map(|own| own.id),
             fixed,
             clients: SocketAddr::new(settings.bind, settings.port),
             any_ip: if fixed.bind { settings.bind } else { Settings::default().bind },
-            peers: own.map(|own| SocketAddr::new(settings.peer_bind, own.peer_port)),
+            peers: own.map_or(of_reader, |own| Some(SocketAddr::new(settings.peer_bind, own.peer_port))),
             backlog: settings.listen_backlog,
         }
     }

@@ -21,7 +21,7 @@ use tokio::task::LocalSet;
 use crate::admin::AdminTls;
 use crate::audit::{AuditLog, Event, StartAttempt};
 use crate::clock::{self, Clock};
-use crate::config::{FixedPorts, Partitions, Settings, TlsOnPort};
+use crate::config::{FixedPorts, Partitions, READER_ID, Settings, TlsOnPort};
 use crate::driver::{Driver, Surroundings};
 use crate::ensemble::{Home, Meeting, StoredSnapshot};
 use crate::file_disk::FileDisk;
@@ -266,15 +266,17 @@ fn meeting(
     disk_id: [u8; 16],
     (tree_options, newest, partitions): (&TreeOptions, Option<StoredSnapshot>, u8),
 ) -> Result<Option<(PeerPort, Vec<Meeting>)>, String> {
-    let own = settings.server_id.unwrap_or(1);
+    let own = if settings.is_reader() { READER_ID } else { settings.server_id.unwrap_or(1) };
     let standing = first.map(|first| first.standing()).unwrap_or_default();
     let status = first.map(|first| first.status());
     let (decides_alone, copied_from) = match status.as_ref().map(|status| &status.voters[..]) {
+        // Where a reader's folder is from does not matter: it follows.
+        Some(_) if settings.is_reader() => (false, None),
         Some([voter]) => (true, Some(*voter).filter(|voter| *voter != own)),
         _ => (false, None),
     };
     let starts = starts_file::draw(disk.folder(), decides_alone && copied_from.is_none());
-    if settings.own_member().is_none() {
+    if settings.own_member().is_none() && !settings.is_reader() {
         // Alone it can do without: it may have ended because there is no room.
         _ = starts.inspect_err(|why| tracing::warn!("this start could not be noted: {why}"));
         return Ok(None);
@@ -291,8 +293,17 @@ fn meeting(
         newest,
         partitions,
         tls,
+        tag: first.map_or(0, |first| first.tag()),
     };
     Meeting::prepare(settings, home).map(Some)
+}
+
+fn part(settings: &Settings) -> ServerPart {
+    match (settings.is_reader(), settings.join) {
+        (true, _) => ServerPart::Reader,
+        (_, true) => ServerPart::Joins,
+        _ => ServerPart::Member,
+    }
 }
 
 fn core_config(settings: &Settings) -> Config {
@@ -305,7 +316,7 @@ fn core_config(settings: &Settings) -> Config {
     // At least one each time, unless there are to be none.
     let reaped_max = (per_minute * u64::from(interval_ms) / 60_000).max(per_minute.min(1));
     Config {
-        server_id: settings.server_id.unwrap_or(1),
+        server_id: if settings.is_reader() { READER_ID } else { settings.server_id.unwrap_or(1) },
         tick_ms: millis(settings.tick_time).clamp(1, EXPIRY_GRAIN_MS),
         session_timeout_min_ms: timeout(min),
         session_timeout_max_ms: timeout(max),
@@ -318,7 +329,7 @@ fn core_config(settings: &Settings) -> Config {
             settings.snapshot_log_bytes
         },
         servers: settings.servers.iter().map(|member| format!("{member}\n")).collect(),
-        part: if settings.join { ServerPart::Joins } else { ServerPart::Member },
+        part: part(settings),
         reconfig_enabled: settings.reconfig_enabled,
         read_only_mode: settings.read_only_mode,
         local_sessions: LocalSessions {
@@ -333,7 +344,7 @@ fn core_config(settings: &Settings) -> Config {
             ship_pause_us: 1000,
             moves: false,
         }),
-        forest: settings.forest(),
+        forest: settings.forest().filter(|_| !settings.is_reader()),
         heartbeat_ms: millis(settings.heartbeat).max(1),
         election_heartbeats: (millis(settings.election_timeout) / millis(settings.heartbeat).max(1)).max(2),
         limits: Limits {

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use stoa_core::{Connection, Histogram, ProgramStats, RecentMove, Role, Scope, Sizes, Status};
+use stoa_core::{Connection, Histogram, ProgramStats, RecentMove, Replica, Role, Scope, Sizes, Status};
 use stoa_tree::{Caller, Identity};
 use stoa_wire::{Opcode, perms};
 use tokio::sync::oneshot;
 
 use crate::config::Member;
 use crate::driver::Driver;
+use crate::ensemble::Ensemble;
 use crate::peers::PeerStatus;
 use crate::threads::Neighbours;
 use crate::view::{self, NO_SITES, SiteOrder, Source};
@@ -64,7 +65,9 @@ impl Driver {
         let links = peers.map(|peers| peers.status()).unwrap_or_default();
         let mut ids: BTreeSet<_> =
             links.iter().filter_map(|link| u8::try_from(link.address.id).ok()).collect();
-        ids.extend([&[id], &standing.voters[..], &standing.observers[..]].into_iter().flatten());
+        // A reader is none of them.
+        let own = Some(id).filter(|_| !self.process.settings.is_reader());
+        ids.extend(own.iter().chain(&standing.voters).chain(&standing.observers));
         let (joining, emptied) = (self.server.borrow().joining(), self.server.borrow().emptied());
         let servers = self.listed();
         let member = |id| {
@@ -173,6 +176,37 @@ impl Driver {
 }
 
 impl Driver {
+    fn readers_view(&self, server: &Replica) -> view::ReadersView {
+        let Some(ties) = self.ensemble.get().map(Ensemble::ties) else { return view::ReadersView::default() };
+        let readers = ties.readers().into_iter().map(|reader| view::ReaderView {
+            address: reader.address,
+            software: reader.software,
+            connected_ms: reader.since_ms,
+            bytes_received: reader.bytes_in,
+            bytes_sent: reader.bytes_out,
+            queued_bytes: reader.waiting,
+        });
+        let below = server.below();
+        let parent = ties.parent().map(|parent| view::ParentView {
+            address: parent.address,
+            connected_ms: parent.since_ms,
+            name: parent.name,
+            software: parent.software,
+            member: below.map(|below| below.top.into()),
+            distance: below.map_or(0, |below| below.chain.len() as u64),
+            behind: below.map_or(0, |below| below.committed.saturating_sub(server.log_applied())),
+            last_error: parent.last_error,
+            parents_found: parent.found,
+        });
+        view::ReadersView {
+            max: ties.max() as u64,
+            readers: readers.collect(),
+            lagging: server.readers().1 as u64,
+            refused: ties.refused(),
+            parent,
+        }
+    }
+
     fn sites_view(&self) -> Option<view::SitesView> {
         match self.sites.get() {
             Some(sites) => Some(sites.view(self)),
@@ -270,6 +304,7 @@ impl Source for &Driver {
             ensemble: self.ensemble_view(&standing, stats.leaders_found),
             sites: self.sites_view(),
             forest: server.forest_status(),
+            readers: self.readers_view(&server),
             partitions: 1,
             uptime_ms: self.clock.now().mono_us / 1000,
             zxid: tree.last_zxid(),

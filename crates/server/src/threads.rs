@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use stoa_core::{ConnectError, Now, Shard, ShardMessage};
+use stoa_core::{ConnectError, Shard, ShardMessage};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -169,7 +169,7 @@ impl Driver {
                 Message::Question(question) => question.answer(&mut &**self),
             }
             if is_urgent {
-                self.speak_at_once(now);
+                self.speak_at_once();
             }
         }
         {
@@ -183,10 +183,10 @@ impl Driver {
     /// What follows from an urgent message does not wait for the end of a turn, nor does a part that was written for
     /// an operation over several partitions wait for more that goes to the log with it: the other partitions' parts are
     /// on their way.
-    fn speak_at_once(&self, now: Now) {
+    fn speak_at_once(&self) {
         if let Some(neighbours) = &self.surroundings.neighbours {
             let mut server = self.server.borrow_mut();
-            server.settle(now);
+            self.settle(&mut server);
             neighbours.say_urgent(core::iter::from_fn(|| server.poll_message()));
         }
         if self.server.borrow().has_written_part() {

@@ -59,6 +59,7 @@ commands! {
     Move ["move"];
     Observers ["observers", "obsr"];
     Partitions ["partitions"];
+    Readers ["readers"];
     ObserverConnectionStatReset ["observer_connection_stat_reset", "orst"];
     Ruok ["ruok"];
     SetTraceMask ["set_trace_mask", "stmk"];
@@ -204,6 +205,7 @@ impl Command {
             // What is missing for joining the others is told before that is done.
             Command::Sites => render::sites(admin.ask_even_looking(Question::Stats).await?.sites.as_ref()),
             Command::Forest => forest(&*admin.ask_even_looking(Question::Stats).await?),
+            Command::Readers => render::readers(&admin.ask_even_looking(Question::Stats).await?.readers),
             Command::Ensemble => render::ensemble(&*admin.ask_even_looking(Question::Stats).await?),
             Command::ZabState => match admin.ask_even_looking(Question::Stats).await {
                 Ok(stats) => render::zab_state(&stats),

@@ -9,7 +9,8 @@ use crate::metrics::{Figures, average_ms, latency_min_us, monitor_texts, monitor
 use crate::process::{Process, VERSION};
 use crate::view::{
     Balance, Connection, Digest, EnsembleStatus, Holder, LostView, MemberStatus, Mode, Moved, NO_SITES,
-    Partition, Session, SessionWatches, SiteView, SitesView, Sizes, Stats, Subtree, WatchSummary,
+    Partition, ReaderView, ReadersView, Session, SessionWatches, SiteView, SitesView, Sizes, Stats, Subtree,
+    WatchSummary,
 };
 use crate::words::{by_path, interest_ops, java_address, server_id};
 
@@ -313,6 +314,41 @@ pub(super) fn ensemble(stats: &Stats) -> Map<String, Value> {
         "snapshots_sent": stats.ensemble.snapshots_sent,
         "snapshots_received": stats.ensemble.snapshots_received,
         "members": members,
+    }))
+}
+
+/// Who is below the server, and whom it is below.
+pub(super) fn readers(view: &ReadersView) -> Map<String, Value> {
+    let reader = |of: &ReaderView| {
+        json!({
+            "remote_socket_address": of.address.to_string(),
+            "software": of.software,
+            "connected_since": of.connected_ms,
+            "bytes_received": of.bytes_received,
+            "bytes_sent": of.bytes_sent,
+            "queued_bytes": of.queued_bytes,
+        })
+    };
+    let parent = view.parent.as_ref().map(|of| {
+        json!({
+            "address": of.address,
+            "connected_since": of.connected_ms,
+            "name": of.name,
+            "software": of.software,
+            "member_id": of.member,
+            "distance": of.distance,
+            "behind_entries": of.behind,
+            "last_error": of.last_error,
+            "parents_found": of.parents_found,
+        })
+    });
+    fields(json!({
+        "is_reader": view.parent.is_some(),
+        "parent": parent,
+        "readers_max": view.max,
+        "readers": view.readers.iter().map(reader).collect::<Vec<_>>(),
+        "lagging_readers": view.lagging,
+        "readers_refused": view.refused,
     }))
 }
 

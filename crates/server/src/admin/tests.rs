@@ -11,6 +11,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
 use crate::process::VERSION;
+use crate::view::readers::below;
 use crate::view::tests::{
     Example, ensemble_settings, feeder, follower, hub, leader, looking, read_only, stats,
 };
@@ -304,6 +305,24 @@ fn the_forest_is_told_with_who_feeds_whom_and_what_was_repaired() {
     assert_eq!((&answer["bytes_sent"], &answer["pulls_answered"]), (&json!(8000), &json!(3)));
     let none = Served::example().command("forest");
     assert_eq!(none["error"], "there is no forest: forest-servers-min is 0");
+}
+
+#[test]
+fn the_readers_below_are_told_and_the_parent_of_one() {
+    let answer = served(Settings::default(), Phase::Serving, below).command("readers");
+    let reader = json!({
+        "remote_socket_address": "10.0.0.7:5000", "software": "stoa 1", "connected_since": 1_700_000_000_000_u64,
+        "bytes_received": 10, "bytes_sent": 2000, "queued_bytes": 30
+    });
+    assert_eq!((&answer["readers"], &answer["lagging_readers"]), (&json!([reader]), &json!(1)));
+    let parent = &answer["parent"];
+    assert_eq!((&parent["address"], &parent["member_id"]), (&json!("zoo1 port 2888"), &json!(2)));
+    assert_eq!((&parent["distance"], &parent["behind_entries"]), (&json!(2), &json!(4)));
+    let none = Served::example().command("readers");
+    assert_eq!(
+        (&none["is_reader"], &none["parent"], &none["readers"]),
+        (&json!(false), &json!(null), &json!([]))
+    );
 }
 
 #[test]

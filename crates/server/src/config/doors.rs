@@ -17,7 +17,7 @@ impl Settings {
 
     /// Whether this server speaks TLS with others.
     pub fn has_peer_tls(&self) -> bool {
-        !self.servers.is_empty() && self.peer_tls && self.peer_tls_certificate.is_some()
+        self.has_others() && self.peer_tls && self.peer_tls_certificate.is_some()
     }
 }
 

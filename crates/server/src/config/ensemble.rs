@@ -40,10 +40,12 @@ impl EnsembleSettings<'_> {
         self.check_forest()?;
         self.check_sites()?;
         let vain = self.site_settings_in_vain();
-        let warnings = self.complete_client_tls()?.into_iter().chain(vain);
+        let of_reader = self.check_reader()?;
+        let warnings = self.complete_client_tls()?.into_iter().chain(vain).chain(of_reader);
         if self.settings.servers.is_empty() {
             let alone = "server-id has no effect: there are no servers, so that this one stands alone";
-            let alone = self.settings.server_id.map(|_| alone.to_owned());
+            let alone =
+                self.settings.server_id.filter(|_| !self.settings.is_reader()).map(|_| alone.to_owned());
             return Ok(warnings.chain(alone).collect());
         }
         self.check_servers()?;

@@ -256,7 +256,7 @@ const REQUEST_BYTES_OF_SEVERAL: u64 = 32 << 20;
 /// ZooKeeper's servers take any `jute.maxbuffer`, so a `zoo.cfg` that says more is no reason not to start.
 fn shorten(settings: &mut Settings, places: &[Place]) -> Option<String> {
     let place = &places[index_of("max-request-bytes")];
-    let is_too_long = !settings.servers.is_empty() && settings.max_request_bytes > REQUEST_BYTES_OF_SEVERAL;
+    let is_too_long = settings.has_others() && settings.max_request_bytes > REQUEST_BYTES_OF_SEVERAL;
     if !is_too_long || !matches!(place, Place::Line { .. }) {
         return None;
     }
@@ -361,7 +361,7 @@ impl Check<'_> {
         if max > 1 << 30 {
             return self.wrong("max-request-bytes", max.to_string(), "at most 1GiB");
         }
-        if !settings.servers.is_empty() && max > REQUEST_BYTES_OF_SEVERAL {
+        if settings.has_others() && max > REQUEST_BYTES_OF_SEVERAL {
             let expected = "at most 32MiB where there are several servers";
             return self.wrong("max-request-bytes", max.to_string(), expected);
         }
@@ -415,7 +415,7 @@ fn dangers(settings: &Settings) -> impl Iterator<Item = String> {
         (!settings.fsync, "fsync is false: a power failure loses updates that were acknowledged".to_owned()),
         (settings.skip_acl, "skip-acl is true: every client may read and change everything".to_owned()),
         (
-            settings.local_sessions && settings.servers.is_empty(),
+            settings.local_sessions && !settings.has_others(),
             "local-sessions has no effect: a server that stands alone makes global ones, as ZooKeeper's does"
                 .to_owned(),
         ),

@@ -11,6 +11,7 @@ use super::kind::{
 };
 use super::member::{Member, Members, ServerId};
 use super::partitions::{PartitionCount, Partitions};
+use super::reader::{ParentAddress, Parents};
 use super::reading::Reading;
 use super::site::{SiteAddresses, SiteList, SiteName, SitePolicy};
 use stoa_core::{DigestAlgorithm, ForestConfig, PolicyKind};
@@ -199,6 +200,12 @@ settings! {
     server_id: Option<u8> = "server-id" "STOA_SERVER_ID" Maybe<ServerId>, "", zoo [];
     /// Whether a server whose data folder holds nothing waits for others whose ensemble it is to join, whatever `servers` says; without effect when the folder holds something.
     join: bool = "join" "STOA_JOIN" Flag, "false", zoo [];
+    /// Makes this server a reader, which belongs to no ensemble and has no number, and follows one of these, members or other readers: the host of each and its port for other servers. See docs/readers.md.
+    reader_of: Vec<ParentAddress> = "reader-of" "STOA_READER_OF" Parents, "", zoo [];
+    /// The port where other readers can connect to this reader, at the address of `peer-bind`; 0 is none. Members let readers in at their port for other servers.
+    reader_port: u16 = "reader-port" "STOA_READER_PORT" Port, "0", zoo [];
+    /// How many readers may be below this server at a time. By default none: whoever is let in as a reader reads everything, and may write in the name of every client.
+    max_readers: u32 = "max-readers" "STOA_MAX_READERS" Count, "0", zoo [];
     /// Whether clients may change the list of servers with reconfig; they need the permission to write /zookeeper/config besides.
     reconfig_enabled: bool = "reconfig-enabled" "STOA_RECONFIG_ENABLED" Flag, "false", zoo ["reconfigEnabled" Reading::Strict];
     /// The address to listen on for the other servers; `::` is every address of the machine, IPv4 and IPv6.

@@ -215,6 +215,10 @@ impl EnsembleSettings<'_> {
                        (localSessionsEnabled in a zoo.cfg) to false, or leave site and sites out";
             return self.refuse("local-sessions", why);
         }
+        if settings.max_readers > 0 {
+            let why = "no readers can be below a server of one of several sites as yet: set max-readers to 0";
+            return self.refuse("max-readers", why);
+        }
         Ok(())
     }
 

@@ -6,8 +6,8 @@ use stoa_wire::Opcode;
 use super::{Metric, MetricKind, Value};
 use crate::process::VERSION;
 use crate::view::{
-    EnsembleStatus, Extension, Histogram, LinkStatus, MemberStatus, Mode, Quota, SiteView, SitesView, Sizes,
-    Stats,
+    EnsembleStatus, Extension, Histogram, LinkStatus, MemberStatus, Mode, ParentView, Quota, SiteView,
+    SitesView, Sizes, Stats,
 };
 
 use MetricKind::{Counter, Gauge, Quantiles, Summary};
@@ -380,6 +380,20 @@ metrics! {
         |f| of_forest(&f.stats, |forest| Some(forest.counts.complaints_received));
     "stoa_forest_repairs_total", Counter, "Times that the server has changed the trees as the leader.",
         |f| of_forest(&f.stats, |forest| Some(forest.counts.repairs));
+    "stoa_readers", Gauge, "Readers below this server.",
+        |f| Value::Whole(f.stats.readers.readers.len() as u64);
+    "stoa_lagging_readers", Gauge, "Those of them that are being sent a snapshot, or have not taken more than a MiB of what they were given.",
+        |f| Value::Whole(f.stats.readers.lagging);
+    "stoa_readers_refused_total", Counter, "Connections of readers that were not let in.",
+        |f| Value::Whole(f.stats.readers.refused);
+    "stoa_reader_is_attached", Gauge, "At a reader: 1 while it has a parent with a way to the ensemble, else 0. Absent elsewhere, as the next three.",
+        |f| at_reader(&f.stats, |parent| parent.member.is_some().into());
+    "stoa_reader_behind_entries", Gauge, "At a reader: entries of the log that are committed as far as its parent knew, and not applied here.",
+        |f| at_reader(&f.stats, |parent| parent.behind);
+    "stoa_reader_distance", Gauge, "At a reader: how many servers are between it and the ensemble, its parent counted; 0 while there is no way.",
+        |f| at_reader(&f.stats, |parent| parent.distance);
+    "stoa_reader_parents_found_total", Counter, "At a reader: how often it has come to a parent.",
+        |f| at_reader(&f.stats, |parent| parent.parents_found);
     "process_resident_memory_bytes", Gauge, "Memory of the process.",
         |f| Value::Whole(f.memory.resident);
     "process_virtual_memory_bytes", Gauge, "Addresses that the process has taken.",
@@ -477,6 +491,11 @@ fn by_site(stats: &Stats, value: impl Fn(&SiteView) -> Option<Value>) -> Value {
     let sites = stats.sites.iter().flat_map(|sites| &sites.sites);
     let values: Vec<_> = sites.filter_map(|site| Some((escaped(&site.name), value(site)?))).collect();
     if values.is_empty() { Value::Absent } else { Value::Each("site", values) }
+}
+
+/// Something that only a reader has.
+fn at_reader(stats: &Stats, number: impl Fn(&ParentView) -> u64) -> Value {
+    stats.readers.parent.as_ref().map_or(Value::Absent, |parent| Value::Whole(number(parent)))
 }
 
 /// Something that only a server has that belongs to one of several sites.

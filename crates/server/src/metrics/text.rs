@@ -163,6 +163,7 @@ fn real(number: f64) -> serde_json::Number {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::readers::below;
     use crate::view::tests::{feeder, follower, hub, leader, looking, stats};
     use crate::view::{Following, MemberStatus, Quota, Service, Sizes, Watchers};
 
@@ -525,6 +526,19 @@ stoa_forest_repairs_total 0
         let mut small = feeder();
         small.forest.as_mut().unwrap().shape = None;
         assert_eq!((text(small), text(leader())), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn prometheus_tells_of_readers_and_a_reader_of_its_parent() {
+        let text = |stats| {
+            let is_of_them = |line: &str| line.starts_with("stoa_") && line.contains("reader");
+            of_ensemble(&prometheus(&Figures { stats, ..Figures::default() }), is_of_them)
+        };
+        let counts = "stoa_readers 1\nstoa_lagging_readers 1\nstoa_readers_refused_total 3\n";
+        let parent = "stoa_reader_is_attached 1\nstoa_reader_behind_entries 4\nstoa_reader_distance 2\n\
+                      stoa_reader_parents_found_total 5\n";
+        assert_eq!(text(below()), format!("{counts}{parent}"));
+        assert_eq!(text(leader()), "stoa_readers 0\nstoa_lagging_readers 0\nstoa_readers_refused_total 0\n");
     }
 
     #[test]

@@ -22,29 +22,29 @@ pub(super) const PROTOCOL: u32 = 5;
 /// The same of servers with several partitions: they had logs of their own before.
 const PROTOCOL_OF_SEVERAL: u32 = 6;
 
-fn protocol(share: Share) -> u32 {
+pub(super) fn protocol(share: Share) -> u32 {
     if share.partitions > 1 { PROTOCOL_OF_SEVERAL } else { PROTOCOL }
 }
 /// Until it is proven who speaks, no frame may be longer.
 const FRAME_BYTES_MAX: usize = 1 << 10;
-const MAGIC: [u8; 8] = *b"STOAPEER";
+pub(super) const MAGIC: [u8; 8] = *b"STOAPEER";
 /// A hello without the starts, and the text and the levels at its end.
 const HELLO_BYTES: usize = 138;
 const START_BYTES: usize = 8;
-const SOFTWARE_BYTES_MAX: usize = 64;
+pub(super) const SOFTWARE_BYTES_MAX: usize = 64;
 /// Ends the text where more follows: the levels, and what messages are understood. A release that knows nothing of
 /// them has them for more of the text.
 const TEXT_END: u8 = 0;
 /// The bit of a server that understands messages of the forest. Those that a server says nothing of are not sent to it.
 const READS_FOREST: u8 = 1;
-const PROOF_BYTES: usize = 32;
+pub(super) const PROOF_BYTES: usize = 32;
 /// Reasons and other texts of others have no more bytes, and are cut after as many characters before they are shown.
 const TEXT_MAX: usize = 256;
 
 /// What a server with TLS answers when it is spoken to without: a record of TLS that is an alert.
 const TLS_ALERT: [u8; 2] = [21, 3];
 /// Behind whoever has not proven it.
-const WRONG_SECRET: &str = "does not know the secret: set peer-secret to the same on all servers";
+pub(super) const WRONG_SECRET: &str = "does not know the secret: set peer-secret to the same on all servers";
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,14 +245,14 @@ impl Local {
     }
 
     /// What proves that this side knows the secret; zeros without one.
-    fn proof(&self, role: Role, initiator: &[u8], acceptor: &[u8]) -> [u8; PROOF_BYTES] {
+    pub(super) fn proof(&self, role: Role, initiator: &[u8], acceptor: &[u8]) -> [u8; PROOF_BYTES] {
         match self.mac(role, initiator, acceptor) {
             Some(mac) => mac.finalize().into_bytes().into(),
             None => [0; PROOF_BYTES],
         }
     }
 
-    fn is_proven(&self, role: Role, initiator: &[u8], acceptor: &[u8], proof: &[u8]) -> bool {
+    pub(super) fn is_proven(&self, role: Role, initiator: &[u8], acceptor: &[u8], proof: &[u8]) -> bool {
         match self.mac(role, initiator, acceptor) {
             // In constant time.
             Some(mac) => mac.verify_slice(proof).is_ok(),
@@ -266,6 +266,8 @@ impl Local {
         mac.update(match role {
             Role::Initiator => b"stoa initiator 1",
             Role::Acceptor => b"stoa acceptor  1",
+            Role::Reader => b"stoa reader    1",
+            Role::Parent => b"stoa parent    1",
         });
         // The length keeps the two hellos apart.
         mac.update(&(initiator.len() as u64).to_le_bytes());
@@ -276,16 +278,18 @@ impl Local {
 }
 
 #[derive(Clone, Copy)]
-enum Role {
+pub(super) enum Role {
     Initiator,
     Acceptor,
+    Reader,
+    Parent,
 }
 
-fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+pub(super) fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
-fn short() -> String {
+pub(super) fn short() -> String {
     "its hello is cut short".to_owned()
 }
 
@@ -448,11 +452,18 @@ where
 }
 
 /// Receives the hello of a server that has connected, which proves nothing yet.
+#[cfg(test)]
 pub(super) async fn greeting<S>(stream: &mut S, local: &Local) -> Result<Hello, String>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let theirs = Hello::parse(receive(stream, FrameKind::Hello).await?)?;
+    let bytes = receive(stream, FrameKind::Hello).await?;
+    greeting_of(bytes, local)
+}
+
+/// The same of one that has come.
+pub(super) fn greeting_of(bytes: Vec<u8>, local: &Local) -> Result<Hello, String> {
+    let theirs = Hello::parse(bytes)?;
     local.check(&theirs)?;
     Ok(theirs)
 }
@@ -484,7 +495,11 @@ where
     }
 }
 
-async fn send<S: AsyncWrite + Unpin>(stream: &mut S, kind: FrameKind, payload: &[u8]) -> Result<(), String> {
+pub(super) async fn send<S: AsyncWrite + Unpin>(
+    stream: &mut S,
+    kind: FrameKind,
+    payload: &[u8],
+) -> Result<(), String> {
     let frame = frame::encode(kind, &[payload]);
     let sent = async {
         stream.write_all(&frame).await?;
@@ -494,7 +509,10 @@ async fn send<S: AsyncWrite + Unpin>(stream: &mut S, kind: FrameKind, payload: &
 }
 
 /// The payload of the next frame, which must be of this kind. Reads not a byte beyond it.
-async fn receive<S: AsyncRead + Unpin>(stream: &mut S, expected: FrameKind) -> Result<Vec<u8>, String> {
+pub(super) async fn receive<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    expected: FrameKind,
+) -> Result<Vec<u8>, String> {
     let frame = async {
         let mut header = [0; HEADER_BYTES];
         stream.read_exact(&mut header).await?;

@@ -106,7 +106,7 @@ impl Drop for Messages {
 
 /// What waits to be sent.
 #[derive(Default)]
-struct Outbox {
+pub(super) struct Outbox {
     pieces: VecDeque<Bytes>,
     /// Short messages since the last piece.
     tail: BytesMut,
@@ -114,7 +114,7 @@ struct Outbox {
 }
 
 impl Outbox {
-    fn push(&mut self, kind: FrameKind, payload: Pieces) {
+    pub(super) fn push(&mut self, kind: FrameKind, payload: Pieces) {
         let header = frame::header(kind, payload.iter());
         self.bytes += header.len() + payload.len();
         self.tail.put_slice(&header);
@@ -134,6 +134,36 @@ impl Outbox {
     fn seal(&mut self) {
         if !self.tail.is_empty() {
             self.pieces.push_back(self.tail.split().freeze());
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Writes all that waits; `wrote` is told of how much at a time.
+    pub(super) fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &mut (impl AsyncWrite + Unpin),
+        mut wrote: impl FnMut(usize),
+    ) -> Poll<io::Result<()>> {
+        loop {
+            self.seal();
+            if self.pieces.is_empty() {
+                return Pin::new(stream).poll_flush(context);
+            }
+            let mut parts = [IoSlice::new(&[]); PIECES_MAX];
+            let count = self.pieces.len().min(PIECES_MAX);
+            for (part, piece) in parts.iter_mut().zip(&self.pieces) {
+                *part = IoSlice::new(piece);
+            }
+            let len = ready!(Pin::new(&mut *stream).poll_write_vectored(context, &parts[..count]))?;
+            if len == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.sent(len);
+            wrote(len);
         }
     }
 
@@ -411,24 +441,9 @@ impl Link {
 
     fn poll_write(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut outbox = self.outbox.borrow_mut();
-        let mut stream = self.stream.borrow_mut();
-        loop {
-            outbox.seal();
-            if outbox.pieces.is_empty() {
-                return Pin::new(&mut *stream).poll_flush(context);
-            }
-            let mut parts = [IoSlice::new(&[]); PIECES_MAX];
-            let count = outbox.pieces.len().min(PIECES_MAX);
-            for (part, piece) in parts.iter_mut().zip(&outbox.pieces) {
-                *part = IoSlice::new(piece);
-            }
-            let len = ready!(Pin::new(&mut *stream).poll_write_vectored(context, &parts[..count]))?;
-            if len == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            outbox.sent(len);
+        outbox.poll_write(context, &mut *self.stream.borrow_mut(), |len| {
             self.idle_ticks.set(0);
             add(&self.meter.bytes_out, len);
-        }
+        })
     }
 }

@@ -12,6 +12,7 @@
 //!
 //! docs/peer-protocol.md has the bytes, and who is let in.
 
+mod below;
 mod copied;
 pub(crate) mod frame;
 mod hello;
@@ -19,11 +20,15 @@ mod lifeline;
 mod link;
 mod member;
 mod port;
+mod reader_hello;
+mod seek;
 mod snapshot;
 mod strangers;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
+mod tie;
+mod ties;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -35,10 +40,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stoa_core::{DiskId, Disks, Levels, Pieces, Share, Standing, Starts};
+use stoa_core::{ConnectionId, DiskId, Disks, Levels, Pieces, Share, Standing, Starts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout};
@@ -48,14 +53,18 @@ pub(crate) use link::Messages;
 pub(crate) use member::{PeerAddress, PeerStatus};
 pub(crate) use port::{Callers, PeerPort};
 pub(crate) use stream::PeerTls;
+pub use tie::check_reader_frames;
+pub(crate) use ties::{TieEvent, Ties};
 
 use crate::complaints::Complaints;
 use copied::Copied;
+use frame::FrameKind;
 use hello::{Hello, Local, Met, Purpose};
 use lifeline::Lifelines;
 use link::{Direction, Link, Received};
 use member::{Backoff, PeerMember, Up};
 use port::Caller;
+use reader_hello::ReaderHello;
 use snapshot::{Arrival, Place};
 use strangers::Unproven;
 use stream::Stream;
@@ -81,6 +90,8 @@ pub(crate) struct Common {
     copied: Copied,
     /// The feature level that the sites use; 0 where there are none, or it is not known yet.
     level: watch::Sender<u8>,
+    /// The connections with readers and with a parent.
+    pub(crate) ties: Arc<Ties>,
 }
 
 impl Common {
@@ -112,12 +123,18 @@ impl Common {
             standing: watch::channel(standing).0,
             copied: Copied::default(),
             level: watch::channel(0).0,
+            ties: Ties::new((false, 0), Levels::OWN, 0, 0).0,
         })
     }
 
     /// The data folder is a copy of that of a server which stood alone.
     pub(crate) fn copied_from(self, server: Option<u64>) -> Self {
         Self { copied: Copied::from(server), ..self }
+    }
+
+    /// The same with readers, or a parent.
+    pub(crate) fn with_ties(self, ties: Arc<Ties>) -> Self {
+        Self { ties, ..self }
     }
 }
 
@@ -181,6 +198,8 @@ pub(crate) enum PeerEvent {
         /// Bytes, or the reason.
         result: Result<u64, String>,
     },
+    /// Something has happened between this server and its readers, or its parent.
+    Tie(TieEvent),
 }
 
 /// The connections to the other members. Dropping it closes all.
@@ -203,6 +222,8 @@ struct Inner {
     places: RefCell<BTreeMap<u64, Place>>,
     /// Connections that have not proven who speaks.
     unproven: Unproven,
+    /// Fetches a snapshot of the parent.
+    fetching: RefCell<Option<AbortHandle>>,
     tasks: RefCell<JoinSet<()>>,
 }
 
@@ -239,6 +260,7 @@ impl Peers {
             unsent: RefCell::default(),
             places: RefCell::default(),
             unproven: Unproven::default(),
+            fetching: RefCell::default(),
             tasks: RefCell::default(),
         });
         inner.spawn(Rc::clone(&inner).admit(callers));
@@ -246,6 +268,34 @@ impl Peers {
         let peers = Self { inner };
         peers.set_members(members);
         peers
+    }
+
+    /// Hands out what this partition is told of readers and of a parent; where there are `parents`, it follows one of them.
+    pub(crate) fn tie(&self, mut events: UnboundedReceiver<TieEvent>, parents: Vec<PeerAddress>) {
+        let inner = Rc::clone(&self.inner);
+        self.inner.spawn(async move {
+            while let Some(event) = events.recv().await {
+                inner.tell(PeerEvent::Tie(event));
+            }
+        });
+        if !parents.is_empty() {
+            self.inner.spawn(Rc::clone(&self.inner).seek(parents));
+        }
+    }
+
+    /// Says what may come often.
+    pub(crate) fn complain(&self, what: &str) {
+        self.inner.common.complaints.say(what);
+    }
+
+    /// The connections with readers, and with a parent.
+    pub(crate) fn ties(&self) -> &Ties {
+        &self.inner.common.ties
+    }
+
+    /// Sends a reader a snapshot; [`TieEvent::SnapshotSent`] tells the result.
+    pub(crate) fn offer_snapshot(&self, to: ConnectionId, header: Bytes, file: PathBuf) {
+        self.inner.spawn(Rc::clone(&self.inner).offer_snapshot(to, header, file));
     }
 
     /// Changes who belongs to the ensemble. Those gone are refused from now on; whose address has
@@ -388,6 +438,14 @@ impl Drop for Peers {
     fn drop(&mut self) {
         self.inner.tasks.borrow_mut().abort_all();
     }
+}
+
+/// Who has connected, once that is proven.
+enum Who {
+    Member(Hello, Rc<PeerMember>),
+    Reader(ReaderHello),
+    /// A member with which there is nothing more to say for now.
+    Nobody,
 }
 
 impl Inner {
@@ -634,8 +692,9 @@ impl Inner {
         };
         self.unproven.done(number);
         let (stream, hello, member) = match proven {
-            Ok(Some(proven)) => proven,
-            Ok(None) => return,
+            Ok((stream, Who::Member(hello, member))) => (stream, hello, member),
+            Ok((stream, Who::Reader(hello))) => return self.serve_reader(stream, hello, address).await,
+            Ok((_, Who::Nobody)) => return,
             Err(why) => {
                 self.common
                     .complaints
@@ -666,12 +725,8 @@ impl Inner {
         }
     }
 
-    /// Who has connected, for which purpose; `None` if it is of no history yet, or this server is not.
-    async fn prove(
-        &self,
-        socket: TcpStream,
-        address: SocketAddr,
-    ) -> Result<Option<(Stream, Hello, Rc<PeerMember>)>, String> {
+    /// Who has connected, for which purpose.
+    async fn prove(&self, socket: TcpStream, address: SocketAddr) -> Result<(Stream, Who), String> {
         let mut socket = socket;
         if let Err(why) = stream::check_tls(&socket, self.tls.is_some()).await {
             if self.tls.is_some() {
@@ -682,16 +737,30 @@ impl Inner {
         }
         let mut stream = Stream::from(socket, self.tls.as_ref()).await?;
         let proven = async {
-            let hello = hello::greeting(&mut stream, &self.local).await?;
+            let bytes = hello::receive(&mut stream, FrameKind::Hello).await?;
+            if reader_hello::is_of_reader(&bytes) {
+                let sides = (&self.local, &*self.common.ties);
+                if self.local.standing.borrow().history().is_none() {
+                    // All servers may have been started together.
+                    hello::refuse(&mut stream, &format!("it {}", reader_hello::NO_ENSEMBLE)).await;
+                    return Ok(Who::Nobody);
+                }
+                let answered = reader_hello::answer(&mut stream, sides, bytes).await;
+                return answered.map(Who::Reader).inspect_err(|_| self.common.ties.count_refused());
+            }
+            let hello = hello::greeting_of(bytes, &self.local)?;
             let id = hello.identity.id;
             let member = self.members.borrow().get(&id).cloned();
             let member = member.ok_or_else(|| not_listed(id))?;
             self.check_origin(&stream, &member, address).await?;
             let met = hello::accept(&mut stream, &self.local, &hello).await?;
-            Ok::<_, String>(self.acquaint(&met).then_some((hello, member)))
+            Ok::<_, String>(match self.acquaint(&met) {
+                true => Who::Member(hello, member),
+                false => Who::Nobody,
+            })
         };
         match proven.await {
-            Ok(proven) => Ok(proven.map(|(hello, member)| (stream, hello, member))),
+            Ok(who) => Ok((stream, who)),
             Err(why) => {
                 hello::refuse(&mut stream, &why).await;
                 Err(why)
@@ -744,7 +813,8 @@ impl Inner {
                     source.failed(why);
                 }
             };
-            snapshot::receive(stream, from, inner.incoming(from), inner.place(from), report).await;
+            let name = format!("server {from}");
+            snapshot::receive(stream, &name, inner.incoming(from), inner.place(from), report).await;
         });
         if let Some(older) = member.receiving.replace(Some(task)) {
             older.abort();

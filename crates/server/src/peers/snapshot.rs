@@ -18,6 +18,7 @@ use super::frame::{self, FrameKind};
 use super::hello::printable;
 use super::stream::Stream;
 use crate::priority::step_back;
+use crate::progress::Progress;
 
 /// Names of snapshots that come, and the extension of one of which something is missing.
 const PREFIX: &str = "incoming-";
@@ -273,7 +274,7 @@ fn read_chunks(
 /// was good for the next time.
 pub(super) async fn receive(
     stream: Stream,
-    from: u64,
+    from: &str,
     whole: PathBuf,
     place: Place,
     report: impl FnOnce(Result<Arrival, String>),
@@ -301,7 +302,7 @@ pub(super) async fn receive(
 async fn receive_parts<R, W>(
     frames: &mut Frames<R>,
     writer: &mut W,
-    from: u64,
+    from: &str,
     whole: PathBuf,
     place: Place,
 ) -> Result<Arrival, String>
@@ -321,7 +322,7 @@ where
     }
     let mut at = place.as_ref().map_or(0, |partial| partial.good);
     if at > 0 {
-        tracing::info!("the snapshot of server {from} goes on at byte {at} of {len}");
+        tracing::info!("the snapshot of {from} goes on at byte {at} of {len}");
     }
     let (chunks, chunks_out) = mpsc::channel(QUEUE_CHUNKS);
     let (result_in, mut result) = oneshot::channel();
@@ -330,6 +331,8 @@ where
         let _ = result_in.send(target.write(chunks_out));
     })?;
     write(writer, &frame::encode(FrameKind::Resume, &[&at.to_le_bytes()])).await?;
+    let mut progress = Progress::new("snapshot");
+    let step = format!("that of {from} is received");
     while at < len {
         let chunk = alive_frame(frames, writer, FrameKind::Chunk).await?;
         let (offset, bytes) = chunk.split_first_chunk().ok_or("a chunk is cut short")?;
@@ -340,12 +343,14 @@ where
         if alive(writer, chunks.send(Piece::Chunk(chunk.slice(8..)))).await?.is_err() {
             break;
         }
+        progress.show(at, len, &step);
     }
     // The thread may have failed, and then says why.
     if at == len && !chunks.is_closed() {
         alive_frame(frames, writer, FrameKind::End).await?;
         let _ = alive(writer, chunks.send(Piece::All)).await?;
     }
+    progress.finish();
     let file = alive(writer, &mut result).await?.map_err(|_| "its thread has failed")??;
     Ok(Arrival { header, file })
 }

@@ -55,7 +55,8 @@ struct TlsSettings {
     way_out: &'static str,
 }
 
-const OF_PEERS: TlsSettings = TlsSettings { prefix: "peer-tls", list: "servers", way_out: TLS_WAY_OUT };
+const OF_PEERS: TlsSettings =
+    TlsSettings { prefix: "peer-tls", list: "servers or reader-of", way_out: TLS_WAY_OUT };
 const OF_SITES: TlsSettings = TlsSettings {
     prefix: "site-tls",
     list: "sites",

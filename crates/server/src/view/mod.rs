@@ -11,6 +11,7 @@ mod ensemble;
 pub(crate) mod forest;
 pub(crate) mod merge;
 mod partition;
+pub(crate) mod readers;
 mod sites;
 mod unready;
 
@@ -24,6 +25,7 @@ pub use connection::{Connection, ConnectionSession};
 pub use counts::{Following, Quota, Service, Sizes, Watchers};
 pub use ensemble::{EnsembleStatus, LAG_ENTRIES_MAX, LinkStatus, MemberStatus, Mode, Timeline};
 pub use partition::{Partition, Subtree};
+pub use readers::{ParentView, ReaderView, ReadersView};
 pub(crate) use sites::NO_SITES;
 pub use sites::{
     Holder, LostAsked, LostView, PathToken, SiteOrder, SiteView, SitesView, TokenUsage, UnshippedView,
@@ -237,6 +239,8 @@ pub struct Stats {
     pub sites: Option<SitesView>,
     /// The trees down which appends go; `None` where there cannot be any.
     pub forest: Option<ForestStatus>,
+    /// The readers below it, and its parent if it is one.
+    pub readers: ReadersView,
     /// How many partitions it has.
     pub partitions: u64,
     /// Since when it runs.

@@ -49,9 +49,11 @@ impl Stats {
                 "this server was too far behind and takes over the state of another one, a snapshot, first"
                     .into(),
             ),
+            (Mode::Looking, _) if self.readers.parent.is_some() => self.readers.why_unready(),
             (Mode::Looking, None) => Some(self.ensemble.why_leaderless()),
             (Mode::ReadOnly, _) => {
-                Some(format!("only reads are answered, as {}", self.ensemble.why_leaderless()))
+                let why = self.readers.why_unready().unwrap_or_else(|| self.ensemble.why_leaderless());
+                Some(format!("only reads are answered, as {why}"))
             }
             (Mode::Looking, Some(leader)) => {
                 Some(format!("server {leader} leads, but what was committed before is not all applied here"))

@@ -5,6 +5,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::config::Settings;
 use crate::process::{Phase, Process, VERSION};
+use crate::view::readers::below;
 use crate::view::tests::{
     Example, ensemble_settings, feeder, follower, hub, leader, looking, read_only, stats,
 };
@@ -67,6 +68,15 @@ fn srvr_and_stat_say_where_the_server_stands_in_the_forest() {
     for word in ["srvr", "stat"] {
         let text = ask_of(feeder, word);
         assert!(text.ends_with("\nForest: leader of the forest\n"), "{text}");
+    }
+}
+
+#[test]
+fn srvr_and_stat_say_below_whom_a_reader_is() {
+    for word in ["srvr", "stat"] {
+        let text = ask_of(below, word);
+        let lines = "Reader: below zoo1 port 2888 (a reader), by way of server 2, 4 behind\nReaders: 1, 1 of them behind\n";
+        assert!(text.ends_with(lines), "{text}");
     }
 }
 

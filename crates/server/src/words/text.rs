@@ -137,10 +137,11 @@ fn server(stats: &Stats, clients: &str) -> String {
     let sites = stats.sites.as_ref().map(sites).unwrap_or_default();
     let place = stats.forest.as_ref().and_then(|forest| own_place(forest, stats.ensemble.id));
     let forest = place.map(|place| format!("Forest: {place}\n")).unwrap_or_default();
+    let readers = stats.readers.words();
     format!(
         "Zookeeper version: {VERSION}\n{clients}Latency min/avg/max: {}/{:?}/{}\nReceived: {}\nSent: {}\n\
          Connections: {}\nOutstanding: {}\nZxid: 0x{:x}\nMode: {}\nNode count: {}\n\
-         {proposals}{forest}{sites}",
+         {proposals}{forest}{readers}{sites}",
         latency_min_us(stats) / 1000,
         average_ms(stats),
         stats.latency_max_us / 1000,

@@ -233,13 +233,14 @@ impl Ensemble {
         };
         // Where there were no sites before, the first one is about to begin that there are.
         let connect = self.connection_strings(answers.hub.or(Some(0)));
+        let readers = self.plan.readers().map(|readers| format!("\nreaders   {readers}")).unwrap_or_default();
         let what = match &self.plan.sites[..] {
             [_, .., last] => format!("cut {}, then status, then heal", last.name),
             _ => format!("kill {count}, then status, then start {count}"),
         };
         self.screen.block(&format!(
             "{ready}.\n\n\
-             connect   {connect}\n\
+             connect   {connect}{readers}\n\
              shell     {program} shell --server {servers}\n\
              admin     {admin}\n\
              data      {folder} ({fate})\n\

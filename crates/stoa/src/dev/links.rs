@@ -149,7 +149,8 @@ mod tests {
             let site_port = listener.local_addr().unwrap().port();
             listeners.push(listener);
             let (id, folder) = (site as u8 + 1, "".into());
-            servers.push(ServerPlan { id, site, folder, port: 0, peer_port: 0, admin_port: 0, site_port });
+            let ([port, peer_port, admin_port], parents) = ([0; 3], Vec::new());
+            servers.push(ServerPlan { id, site, folder, port, peer_port, admin_port, site_port, parents });
         }
         let mut sites = Vec::new();
         for (from, row) in round_trips.into_iter().enumerate() {

@@ -30,6 +30,9 @@ pub(crate) struct DevArgs {
     /// How many servers; 3 unless it is said, with --sites as many of each, and 1 unless it is said
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=50), value_name = "N")]
     servers: Option<u8>,
+    /// How many readers besides, each below two of the servers
+    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=50), value_name = "N", conflicts_with = "sites")]
+    readers: Option<u8>,
     /// Several ensembles with one tree, as if each was in a data centre of its own; the first one is the hub
     #[arg(long, value_delimiter = ',', value_parser = sites::site_name, value_name = "NAME,NAME...")]
     sites: Vec<String>,
@@ -109,6 +112,7 @@ pub(crate) fn run(args: &DevArgs) -> Result<()> {
     if !plan.sites.is_empty() {
         certificate::make_for_this_machine(folder.path())?;
     }
+    plan.add_readers(args.readers.unwrap_or(0), args.port)?;
     plan.partitions = plan::partitions(&args.partitions, plan.sites.len())?;
     plan.is_automatic = args.automatic_promotion;
     // The system tells children of the end of the thread that started them, not of its process: this

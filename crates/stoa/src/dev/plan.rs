@@ -50,12 +50,67 @@ pub(super) struct ServerPlan {
     pub(super) admin_port: u16,
     /// Where it listens for other sites; 0 where there are none.
     pub(super) site_port: u16,
+    /// The peer ports of its parents, if it is a reader; none of a server that belongs to the ensemble.
+    pub(super) parents: Vec<u16>,
+}
+
+impl ServerPlan {
+    pub(super) fn is_reader(&self) -> bool {
+        !self.parents.is_empty()
+    }
+
+    /// The setting `reader-of`.
+    pub(super) fn reader_of(&self) -> String {
+        self.parents.iter().map(|port| format!("{ADDRESS}:{port}")).collect::<Vec<_>>().join(",")
+    }
 }
 
 impl DevPlan {
-    /// The servers of a site, or all where there are none.
+    /// The servers of a site, or all where there are none; no readers.
     pub(super) fn servers_of(&self, site: usize) -> impl Iterator<Item = &ServerPlan> {
-        self.servers.iter().filter(move |server| server.site == site)
+        self.servers.iter().filter(move |server| server.site == site && !server.is_reader())
+    }
+
+    /// Adds readers, each below two of the servers, where there are as many.
+    pub(super) fn add_readers(&mut self, count: u8, first_port: u16) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        let members: Vec<u16> = self.servers.iter().map(|server| server.peer_port).collect();
+        let mut held = Vec::new();
+        let first = if first_port == 0 { 0 } else { first_port.saturating_add(self.count()) };
+        for (index, port) in client_ports(count, first, &mut held)?.into_iter().enumerate() {
+            let id = u8::try_from(self.servers.len() + 1).ok().filter(|id| u16::from(*id) <= SERVERS_MAX);
+            let id =
+                id.ok_or_else(|| Failure::usage(format!("there can be {SERVERS_MAX} servers in all")))?;
+            let parents = (0..members.len().min(2)).map(|next| members[(index + next) % members.len()]);
+            let admin_port = match first_port {
+                0 => any(&mut held)?,
+                _ => above(ADMIN_PORT, u16::from(id) - 1, &mut held)?,
+            };
+            self.servers.push(ServerPlan {
+                id,
+                site: 0,
+                folder: self.folder.join(id.to_string()),
+                port,
+                peer_port: above(PEER_PORTS_ABOVE, port, &mut held)?,
+                admin_port,
+                site_port: 0,
+                parents: parents.collect(),
+            });
+        }
+        Ok(())
+    }
+
+    fn count(&self) -> u16 {
+        u16::try_from(self.servers.len()).unwrap_or(u16::MAX)
+    }
+
+    /// What clients of the readers connect to, if there are any.
+    pub(super) fn readers(&self) -> Option<String> {
+        let readers = self.servers.iter().filter(|server| server.is_reader());
+        let addresses: Vec<String> = readers.map(|server| format!("{ADDRESS}:{}", server.port)).collect();
+        (!addresses.is_empty()).then(|| addresses.join(","))
     }
 
     /// The setting `servers` of a site.
@@ -111,7 +166,8 @@ pub(super) fn make(count: u8, first_port: u16, folder: &Path, mut sites: Vec<Sit
                 _ => above(ADMIN_PORT, u16::from(id) - 1, &mut held)?,
             };
             let site_port = if sites.is_empty() { 0 } else { above(SITE_PORTS_ABOVE, port, &mut held)? };
-            servers.push(ServerPlan { id, site, folder, port, peer_port, admin_port, site_port });
+            let parents = Vec::new();
+            servers.push(ServerPlan { id, site, folder, port, peer_port, admin_port, site_port, parents });
         }
     }
     for (from, site) in sites.iter_mut().enumerate() {
@@ -269,6 +325,25 @@ mod tests {
         assert!(error.starts_with(&format!("cannot listen on peer port {port}, kept in ")), "{error}");
     }
 
+    #[test]
+    fn readers_have_ports_of_their_own_and_two_parents_each() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut plan = make(3, 0, folder.path(), Vec::new()).unwrap();
+        let (servers, clients) = (plan.servers(0), plan.connection_string(0));
+        plan.add_readers(4, 0).unwrap();
+        assert_eq!((plan.servers(0), plan.connection_string(0)), (servers, clients));
+        let peers: Vec<u16> = plan.servers.iter().map(|server| server.peer_port).collect();
+        let parents: Vec<Vec<u16>> = plan.servers[3..].iter().map(|server| server.parents.clone()).collect();
+        let two = |one: usize, other: usize| vec![peers[one], peers[other]];
+        assert_eq!(parents, [two(0, 1), two(1, 2), two(2, 0), two(0, 1)]);
+        assert_eq!(plan.servers[6].reader_of(), format!("127.0.0.1:{},127.0.0.1:{}", peers[0], peers[1]));
+        assert_eq!(plan.readers().unwrap().split(',').count(), 4);
+        let folder = tempfile::tempdir().unwrap();
+        let mut alone = make(1, 0, folder.path(), Vec::new()).unwrap();
+        alone.add_readers(1, 0).unwrap();
+        assert_eq!(alone.servers[1].parents, [alone.servers[0].peer_port]);
+    }
+
     fn sites_of(names: &[&str]) -> Vec<SitePlan> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         super::super::sites::make(&names, None).unwrap()
@@ -328,7 +403,8 @@ mod tests {
     fn server(id: u8, site: usize) -> ServerPlan {
         let port = 2180 + u16::from(id);
         let (peer_port, site_port) = (port + PEER_PORTS_ABOVE, port + SITE_PORTS_ABOVE);
-        ServerPlan { id, site, folder: PathBuf::new(), port, peer_port, admin_port: 0, site_port }
+        let (folder, parents) = (PathBuf::new(), Vec::new());
+        ServerPlan { id, site, folder, port, peer_port, admin_port: 0, site_port, parents }
     }
 
     fn plan(servers: Vec<ServerPlan>, sites: Vec<SitePlan>) -> DevPlan {

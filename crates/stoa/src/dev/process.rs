@@ -17,6 +17,8 @@ use crate::failure::{Context as _, Failure, Result};
 const READY: &str = "stoa is ready for clients on ";
 /// A longer line is shown in pieces.
 const LINE_BYTES_MAX: usize = 16 * 1024;
+/// Readers that each server lets in.
+const READERS_MAX: &str = "100";
 /// More servers than that would fill the screen with whom each of them meets.
 const CHATTY_MAX: usize = 9;
 
@@ -89,7 +91,6 @@ fn command(plan: &DevPlan, server: &ServerPlan, secret: &str) -> Result<Command>
     command
         .arg("serve")
         .args(["--parent", &std::process::id().to_string()])
-        .args(["--servers", &plan.servers(server.site), "--server-id", &server.id.to_string()])
         .args(["--bind", &ADDRESS.to_string(), "--peer-bind", &ADDRESS.to_string()])
         .args(["--admin-port", &server.admin_port.to_string(), "--words", "*"])
         .args(plan.partitions.get(server.site).map(|partitions| format!("--partitions={partitions}")))
@@ -101,6 +102,15 @@ fn command(plan: &DevPlan, server: &ServerPlan, secret: &str) -> Result<Command>
         .kill_on_drop(true)
         // Ctrl-C is for this process, which then stops them one and all.
         .process_group(0);
+    if server.is_reader() {
+        command.args(["--reader-of", &server.reader_of(), "--port", &server.port.to_string()]);
+        command.args(["--reader-port", &server.peer_port.to_string(), "--max-readers", READERS_MAX]);
+    } else {
+        command.args(["--servers", &plan.servers(server.site), "--server-id", &server.id.to_string()]);
+        if plan.readers().is_some() {
+            command.args(["--max-readers", READERS_MAX]);
+        }
+    }
     let is_said = |name| std::env::var_os(name).is_some();
     if plan.servers.len() > CHATTY_MAX && !is_said("STOA_LOG_LEVEL") && !is_said("STOA_LOG") {
         command.args(["--log-level", "warn"]);

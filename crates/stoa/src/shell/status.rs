@@ -28,6 +28,9 @@ struct Status {
     connections: String,
     /// Where it stands in the forest, if there is one.
     place: Option<String>,
+    /// Below whom it is, if it is a reader, and how many readers are below it.
+    reader: Option<String>,
+    readers: Option<String>,
     /// Its site, where there are several.
     site: Option<String>,
     /// How these stand, as far as it knows, in the form of admin HTTP.
@@ -66,14 +69,16 @@ pub(super) fn status(shell: &mut Shell, _: &Arguments) -> Result<Answer> {
 }
 
 fn as_json(server: &str, status: &std::result::Result<Status, String>) -> Value {
-    let Status { mode, zxid, connections, place, site, sites } = match status {
+    let Status { mode, zxid, connections, place, reader, readers, site, sites } = match status {
         Ok(status) => status,
         Err(why) => return json!({ "server": server, "error": why }),
     };
     let connections = connections.parse::<u64>().ok();
     let mut told = json!({ "server": server, "mode": mode, "zxid": zxid, "connections": connections });
-    if let Some(place) = place {
-        told["place"] = json!(place);
+    for (name, value) in [("place", place), ("reader", reader), ("readers", readers)] {
+        if let Some(value) = value {
+            told[name] = json!(value);
+        }
     }
     if let Some(site) = site {
         (told["site"], told["sites"]) = (json!(site), json!(sites));
@@ -83,10 +88,14 @@ fn as_json(server: &str, status: &std::result::Result<Status, String>) -> Value 
 
 fn line(server: &str, status: &std::result::Result<Status, String>) -> String {
     match status {
-        Ok(Status { mode, zxid, connections, place, site, .. }) => {
+        Ok(Status { mode, zxid, connections, place, reader, readers, site, .. }) => {
             let place = place.as_ref().map(|place| format!(", {place}")).unwrap_or_default();
+            let reader = reader.as_ref().map(|reader| format!(", a reader {reader}")).unwrap_or_default();
+            let readers = readers.as_ref().map(|readers| format!(", readers {readers}")).unwrap_or_default();
             let site = site.as_ref().map(|site| format!(", site {site}")).unwrap_or_default();
-            format!("{server}: {mode}, zxid {zxid}, connections {connections}{place}{site}\n")
+            format!(
+                "{server}: {mode}, zxid {zxid}, connections {connections}{place}{reader}{readers}{site}\n"
+            )
         }
         Err(why) => format!("{server}: {why}\n"),
     }
@@ -191,9 +200,10 @@ fn parse(answer: &str) -> std::result::Result<Status, String> {
     match (mode, zxid, connections) {
         (Some(mode), Some(zxid), Some(connections)) => {
             let (place, site) = (value("Forest: "), value("Site: "));
+            let (reader, readers) = (value("Reader: "), value("Readers: "));
             let own = site.as_deref();
             let sites = answer.lines().filter_map(|line| site_of(line, own)).collect();
-            Ok(Status { mode, zxid, connections, place, site, sites })
+            Ok(Status { mode, zxid, connections, place, reader, readers, site, sites })
         }
         // A server that serves nobody says so on the first line, and Stoa why on the second.
         _ if answer.is_empty() => Err("it closed the connection without an answer".to_owned()),
@@ -232,6 +242,13 @@ mod tests {
         let status = parse(&format!("{answer}Forest: root of tree 2\n")).unwrap();
         assert_eq!(as_json("a:1", &Ok(parse(answer).unwrap()))["place"], Value::Null);
         assert_eq!(line("a:1", &Ok(status)), "a:1: follower, zxid 0x2a, connections 4, root of tree 2\n");
+        let below = "Reader: below zoo1 port 2888 (server 1), by way of server 1, 0 behind\nReaders: 2, 1 of them behind\n";
+        let status = parse(&format!("{answer}{below}")).unwrap();
+        assert_eq!(
+            line("a:1", &Ok(status)),
+            "a:1: follower, zxid 0x2a, connections 4, a reader below zoo1 port 2888 (server 1), by way of server 1, 0 behind, \
+             readers 2, 1 of them behind\n"
+        );
         let looking = "This ZooKeeper instance is not currently serving requests\n";
         assert_eq!(parse(looking), Err(looking.trim().to_owned()));
         let why = parse(&format!("{looking}the server is stopping\n"));

@@ -5,6 +5,7 @@ mod lifelines;
 mod messages;
 mod partitions;
 mod proxy;
+mod readers;
 mod snapshots;
 
 use std::cell::RefCell;

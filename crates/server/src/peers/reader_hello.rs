@@ -1,0 +1,267 @@
+//! The handshake of a reader with its parent, which is a member or another reader.
+//!
+//! It begins as that of two members does, and an older release refuses it by its purpose. What follows is another hello:
+//! a reader has no number, knows its parent by an address alone, and is known to nobody.
+
+use stoa_core::{HistoryId, Levels, Share, Standing};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::frame::FrameKind;
+use super::hello::{
+    self, Local, PROOF_BYTES, Role, SOFTWARE_BYTES_MAX, WRONG_SECRET, field, printable, short,
+};
+use super::ties::Ties;
+use crate::random;
+
+/// What proves that a connection is for a snapshot that was offered.
+pub(super) type Ticket = [u8; 16];
+
+/// Of a server that has nothing that a reader could be given. It soon will.
+pub(super) const NO_ENSEMBLE: &str = "is of no ensemble yet";
+
+/// A hello without the text at its end.
+const HELLO_BYTES: usize = 93;
+const IS_READER: u8 = 0;
+const IS_MEMBER: u8 = 1;
+
+/// What a connection of a reader is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReaderPurpose {
+    /// Everything but snapshots.
+    Words = 4,
+    /// A snapshot that the parent has offered.
+    Snapshot = 5,
+}
+
+/// Whether the first frame of whoever has connected is that of a reader.
+pub(super) fn is_of_reader(hello: &[u8]) -> bool {
+    hello.starts_with(&hello::MAGIC)
+        && hello
+            .get(12)
+            .is_some_and(|it| [ReaderPurpose::Words as u8, ReaderPurpose::Snapshot as u8].contains(it))
+}
+
+/// What one of the two says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReaderHello {
+    pub(super) purpose: ReaderPurpose,
+    /// Of the process.
+    pub(super) tag: u64,
+    /// The number of a member.
+    pub(super) member: Option<u8>,
+    pub(super) levels: Levels,
+    pub(super) ticket: Ticket,
+    pub(super) standing: Standing,
+    /// Name and version of the program.
+    pub(super) software: String,
+    partitions: u8,
+    proves: bool,
+    bytes: Vec<u8>,
+}
+
+impl ReaderHello {
+    /// Who it is, for people.
+    pub(super) fn name(&self) -> String {
+        self.member.map_or_else(|| "a reader".to_owned(), |member| format!("server {member}"))
+    }
+
+    pub(super) fn parse(bytes: Vec<u8>) -> Result<Self, String> {
+        if field(&bytes, 0) != Some(hello::MAGIC) {
+            return Err("it does not speak as a Stoa server: what listens or connects there?".into());
+        }
+        let purpose = match bytes.get(12) {
+            Some(4) => ReaderPurpose::Words,
+            Some(5) => ReaderPurpose::Snapshot,
+            _ => return Err("the purpose of its connection is unknown: is it of another release?".into()),
+        };
+        let theirs = field(&bytes, 8).map_or(0, u32::from_le_bytes);
+        let [partition, partitions] = field(&bytes, 14).ok_or_else(short)?;
+        let ours = hello::protocol(Share { partition, partitions });
+        if theirs != ours {
+            return Err(format!(
+                "one server speaks version {theirs} of the protocol between servers, the other one {ours}: update the one \
+                 with the older release"
+            ));
+        }
+        let [kind, number, oldest, newest] = field(&bytes, 16).ok_or_else(short)?;
+        let member = match kind {
+            IS_READER => None,
+            IS_MEMBER => Some(number),
+            _ => return Err("it is neither a member nor a reader: is it of another release?".into()),
+        };
+        let history = HistoryId(field(&bytes, 77).ok_or_else(short)?);
+        let standing = match bytes.get(76) {
+            Some(0) => Standing::New,
+            Some(2) => Standing::Has(history),
+            _ => return Err("what it says of its history is unknown: is it of another release?".into()),
+        };
+        // The next release may say more behind the text.
+        let text = bytes.get(HELLO_BYTES..).ok_or_else(short)?;
+        let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+        Ok(Self {
+            purpose,
+            tag: u64::from_le_bytes(field(&bytes, 20).ok_or_else(short)?),
+            member,
+            levels: Levels { oldest, newest },
+            ticket: field(&bytes, 28).ok_or_else(short)?,
+            standing,
+            software: printable(&text[..text.len().min(SOFTWARE_BYTES_MAX)]),
+            partitions,
+            proves: bytes.get(13) == Some(&1),
+            bytes,
+        })
+    }
+}
+
+fn write(local: &Local, ties: &Ties, purpose: ReaderPurpose, ticket: &Ticket) -> Result<Vec<u8>, String> {
+    let challenge: [u8; 32] = random::bytes()?;
+    let mut bytes = Vec::with_capacity(HELLO_BYTES + SOFTWARE_BYTES_MAX);
+    let partitions = local.share.partitions;
+    bytes.extend_from_slice(&hello::MAGIC);
+    bytes.extend_from_slice(&hello::protocol(local.share).to_le_bytes());
+    bytes.extend_from_slice(&[purpose as u8, u8::from(local.secret.is_some()), 0, partitions]);
+    let (kind, number) = match ties.is_reader() {
+        true => (IS_READER, 0),
+        false => (IS_MEMBER, u8::try_from(local.me).unwrap_or_default()),
+    };
+    bytes.extend_from_slice(&[kind, number, ties.levels().oldest, ties.levels().newest]);
+    bytes.extend_from_slice(&ties.tag().to_le_bytes());
+    bytes.extend_from_slice(ticket);
+    bytes.extend_from_slice(&challenge);
+    let (kind, history) = match *local.standing.borrow() {
+        Standing::Has(history) => (2, history),
+        _ => (0, HistoryId::default()),
+    };
+    bytes.push(kind);
+    bytes.extend_from_slice(&history.0);
+    let text = local.software.as_bytes();
+    bytes.extend_from_slice(&text[..text.len().min(SOFTWARE_BYTES_MAX)]);
+    Ok(bytes)
+}
+
+/// Whether both have the same secret or none, and as many partitions, in words for the other side's operator.
+fn check_both(local: &Local, own: &str, theirs: &ReaderHello) -> Result<(), String> {
+    let other = theirs.name();
+    let (with, without) = match (theirs.proves, local.secret.is_some()) {
+        (true, false) => (&*other, own),
+        (false, true) => (own, &*other),
+        _ => {
+            let (own_count, their_count) = (local.share.partitions, theirs.partitions);
+            if own_count == their_count {
+                return Ok(());
+            }
+            return Err(format!(
+                "{own} has {own_count} partitions, {other} {their_count}: a reader has as many as its ensemble (setting \
+                 partitions, with an empty data folder)"
+            ));
+        }
+    };
+    Err(format!("{with} has a secret, {without} has none: set peer-secret to the same on all servers"))
+}
+
+impl Ties {
+    /// What this process is called in words for the operator of one below it.
+    fn own_name(&self, local: &Local) -> String {
+        if self.is_reader() { "the reader above".to_owned() } else { format!("server {}", local.me) }
+    }
+
+    /// Whether whoever has connected may be a reader of this server.
+    pub(super) fn check_reader(&self, local: &Local, reader: &ReaderHello) -> Result<(), String> {
+        let own = self.own_name(local);
+        if reader.member.is_some() {
+            return Err(format!("{} is a member, and looks for {own} as a reader does", reader.name()));
+        }
+        if reader.tag == self.tag() {
+            return Err("this is the same server: an address in reader-of leads back to it".into());
+        }
+        check_both(local, &own, reader)?;
+        if self.max() == 0 {
+            return Err(format!("{own} lets no readers in: set max-readers on it"));
+        }
+        let Some(history) = local.standing.borrow().history() else {
+            return Err(format!("{own} {NO_ENSEMBLE}"));
+        };
+        if let Some(theirs) = reader.standing.history()
+            && theirs != history
+        {
+            return Err(format!(
+                "{own} is of the ensemble {history}, the data folder of the reader of {theirs}: see reader-of; to follow {own}, \
+                 stop the reader and move that folder away"
+            ));
+        }
+        let (level, newest) = (*local.level.borrow(), reader.levels.newest);
+        if newest < level {
+            return Err(format!(
+                "the reader reads up to feature level {newest}, {own} uses level {level}: give the reader the release of the \
+                 others"
+            ));
+        }
+        if reader.purpose == ReaderPurpose::Words && !self.has_room_for(reader.tag) {
+            return Err(format!("{own} has {} readers, as many as max-readers lets in", self.max()));
+        }
+        Ok(())
+    }
+
+    fn check_parent(&self, local: &Local, parent: &ReaderHello) -> Result<HistoryId, String> {
+        if parent.tag == self.tag() {
+            return Err("it is this server itself: take it out of reader-of".into());
+        }
+        check_both(local, "this reader", parent)?;
+        let name = parent.name();
+        let history = parent.standing.history().ok_or_else(|| format!("{name} {NO_ENSEMBLE}"))?;
+        match local.standing.borrow().history() {
+            Some(own) if own != history => Err(format!(
+                "{name} is of the ensemble {history}, the data folder of this reader of {own}: see reader-of; to follow {name}, \
+                 stop this reader and move that folder away"
+            )),
+            _ => Ok(history),
+        }
+    }
+}
+
+/// Introduces a reader to the server that it has connected to, and returns who that is.
+pub(super) async fn call<S>(
+    stream: &mut S,
+    (local, ties): (&Local, &Ties),
+    purpose: ReaderPurpose,
+    ticket: &Ticket,
+) -> Result<(ReaderHello, HistoryId), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let ours = write(local, ties, purpose, ticket)?;
+    hello::send(stream, FrameKind::Hello, &ours).await?;
+    let theirs = ReaderHello::parse(hello::receive(stream, FrameKind::Hello).await?)?;
+    if theirs.purpose != purpose {
+        return Err("it answers for another purpose".into());
+    }
+    let history = ties.check_parent(local, &theirs)?;
+    hello::send(stream, FrameKind::Proof, &local.proof(Role::Reader, &ours, &theirs.bytes)).await?;
+    let proof = hello::receive(stream, FrameKind::Accepted).await?;
+    if !local.is_proven(Role::Parent, &ours, &theirs.bytes, &proof) {
+        return Err(format!("{} {WRONG_SECRET}", theirs.name()));
+    }
+    Ok((theirs, history))
+}
+
+/// Has a reader prove its hello, and proves this server's.
+pub(super) async fn answer<S>(
+    stream: &mut S,
+    (local, ties): (&Local, &Ties),
+    bytes: Vec<u8>,
+) -> Result<ReaderHello, String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let theirs = ReaderHello::parse(bytes)?;
+    ties.check_reader(local, &theirs)?;
+    let ours = write(local, ties, theirs.purpose, &[0; 16])?;
+    hello::send(stream, FrameKind::Hello, &ours).await?;
+    let proof = hello::receive(stream, FrameKind::Proof).await?;
+    if !local.is_proven(Role::Reader, &theirs.bytes, &ours, &proof) {
+        return Err(format!("the reader {WRONG_SECRET}"));
+    }
+    let proof: [u8; PROOF_BYTES] = local.proof(Role::Parent, &theirs.bytes, &ours);
+    hello::send(stream, FrameKind::Accepted, &proof).await?;
+    Ok(theirs)
+}

@@ -1,0 +1,444 @@
+//! The connections of this process with its readers and with its parent, as all of its threads see them.
+//!
+//! A tie is one connection for all partitions, which the first one's thread carries. What threads say on it goes into one
+//! queue in the order in which they say it, so that what one of them says before it tells another thread, or another
+//! server, of something comes before all that follows from that.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use stoa_core::{ConnectionId, HistoryId, Levels, Pieces};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use super::link::OUTBOX_BYTES_MAX;
+use super::reader_hello::Ticket;
+use crate::clock;
+
+/// Snapshots that readers are sent at a time; others wait.
+const SNAPSHOTS_AT_A_TIME: usize = 8;
+
+/// What happens between this process and its readers and parent.
+#[derive(Debug)]
+pub(crate) enum TieEvent {
+    /// A reader is connected; all partitions are told.
+    ReaderCame(ConnectionId),
+    /// It says something to this partition.
+    ReaderSays(ConnectionId, Word),
+    /// It is so no more; all partitions are told.
+    ReaderGone(ConnectionId),
+    /// The snapshot that a reader was to be sent is there (its bytes), or was given up (why).
+    SnapshotSent(ConnectionId, Result<u64, String>),
+    /// There is a connection to a parent, with this history.
+    ParentCame(u64, HistoryId),
+    /// It says something.
+    ParentSays(u64, Word),
+    /// That connection has ended.
+    ParentGone(u64),
+    /// A snapshot of it is here, durable, with what it said of it.
+    ParentSnapshot {
+        /// What it said of it.
+        header: Bytes,
+        /// The snapshot.
+        file: PathBuf,
+    },
+}
+
+/// What a partition of the other process has said.
+#[derive(Debug)]
+pub(crate) struct Word {
+    pub(crate) partition: u8,
+    pub(crate) message: Bytes,
+    /// While this lives the word counts against what is read of the other one.
+    pub(crate) room: OwnedSemaphorePermit,
+}
+
+/// What is to be said on a tie.
+#[derive(Debug)]
+pub(super) enum Saying {
+    /// A word of this partition.
+    Word(u8, Pieces),
+    /// A snapshot can be fetched.
+    Offer(Ticket),
+}
+
+/// Where threads put what is to be said on one tie.
+#[derive(Debug)]
+pub(super) struct Mouth {
+    say: UnboundedSender<Saying>,
+    /// Bytes that are not sent yet.
+    pub(super) waiting: AtomicUsize,
+    /// Why the tie ends, once that is so.
+    end: watch::Sender<Option<String>>,
+    pub(super) bytes_in: AtomicU64,
+    pub(super) bytes_out: AtomicU64,
+}
+
+impl Mouth {
+    fn new() -> (Arc<Self>, UnboundedReceiver<Saying>) {
+        let (say, said) = unbounded_channel();
+        let mouth = Self {
+            say,
+            waiting: AtomicUsize::new(0),
+            end: watch::Sender::new(None),
+            bytes_in: AtomicU64::new(0),
+            bytes_out: AtomicU64::new(0),
+        };
+        (Arc::new(mouth), said)
+    }
+
+    fn word(&self, partition: u8, message: Pieces) {
+        if self.end.borrow().is_some() {
+            return;
+        }
+        let len = message.len();
+        if self.waiting.fetch_add(len, Ordering::Relaxed).saturating_add(len) > OUTBOX_BYTES_MAX {
+            return self.end("it takes too slowly what it is told");
+        }
+        // Nobody hears it when the connection has ended.
+        let _ = self.say.send(Saying::Word(partition, message));
+    }
+
+    pub(super) fn offer(&self, ticket: Ticket) {
+        let _ = self.say.send(Saying::Offer(ticket));
+    }
+
+    /// Ends the tie, for this reason, when what waits is said.
+    pub(super) fn end(&self, why: &str) {
+        self.end.send_if_modified(|end| {
+            let is_new = end.is_none();
+            end.get_or_insert_with(|| why.to_owned());
+            is_new
+        });
+    }
+
+    /// Waits until it is to end, and says why.
+    pub(super) async fn ended(&self) -> String {
+        let mut end = self.end.subscribe();
+        let why = end.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+        why.unwrap_or_default()
+    }
+}
+
+/// A snapshot that a reader may fetch.
+#[derive(Debug)]
+pub(super) struct Offer {
+    pub(super) ticket: Ticket,
+    pub(super) header: Bytes,
+    pub(super) file: PathBuf,
+    /// One of those that are sent at a time.
+    pub(super) turn: OwnedSemaphorePermit,
+}
+
+/// A reader that is connected.
+#[derive(Debug)]
+struct TiedReader {
+    tag: u64,
+    mouth: Arc<Mouth>,
+    offer: Option<Offer>,
+    /// It is to be offered one, and nothing has become of that yet.
+    is_sent_one: bool,
+    status: ReaderStatus,
+}
+
+/// What is known of a reader, or of a parent, that is connected.
+#[derive(Clone, Debug)]
+pub(crate) struct ReaderStatus {
+    pub(crate) address: SocketAddr,
+    pub(crate) software: String,
+    /// Since when, milliseconds since the epoch.
+    pub(crate) since_ms: i64,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    /// Bytes that wait to be sent.
+    pub(crate) waiting: u64,
+}
+
+/// The parent of this process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ParentStatus {
+    /// Where it listens for others: that of the last attempt where there is none.
+    pub(crate) address: String,
+    /// Since when it is connected, milliseconds since the epoch.
+    pub(crate) since_ms: Option<i64>,
+    /// Who it is, and the name and version of its program.
+    pub(crate) name: String,
+    pub(crate) software: String,
+    /// The last thing that went wrong, also if it has been well since.
+    pub(crate) last_error: Option<String>,
+    /// How often there was one.
+    pub(crate) found: u64,
+}
+
+#[derive(Debug, Default)]
+struct Above {
+    tie: Option<(u64, Arc<Mouth>)>,
+    status: ParentStatus,
+}
+
+/// All ties of this process.
+#[derive(Debug)]
+pub(crate) struct Ties {
+    is_reader: bool,
+    /// Of this process.
+    tag: u64,
+    levels: Levels,
+    /// How many readers there may be.
+    max: usize,
+    threads: Vec<UnboundedSender<TieEvent>>,
+    /// The number of the last one: none is used twice.
+    last: AtomicU64,
+    below: Mutex<BTreeMap<ConnectionId, TiedReader>>,
+    above: Mutex<Above>,
+    sending: Arc<Semaphore>,
+    refused: AtomicU64,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Ties {
+    /// Those of a process with so many partitions, and what each of its threads is told of them.
+    pub(crate) fn new(
+        (is_reader, tag): (bool, u64),
+        levels: Levels,
+        max: usize,
+        partitions: u8,
+    ) -> (Arc<Self>, Vec<UnboundedReceiver<TieEvent>>) {
+        let (threads, events) = (0..partitions).map(|_| unbounded_channel()).unzip();
+        let ties = Self {
+            is_reader,
+            tag,
+            levels,
+            max,
+            threads,
+            last: AtomicU64::new(0),
+            below: Mutex::default(),
+            above: Mutex::default(),
+            sending: Arc::new(Semaphore::new(SNAPSHOTS_AT_A_TIME)),
+            refused: AtomicU64::new(0),
+        };
+        (Arc::new(ties), events)
+    }
+
+    pub(crate) fn is_reader(&self) -> bool {
+        self.is_reader
+    }
+
+    /// Whether there is a parent, or there ever was a reader.
+    #[inline]
+    pub(crate) fn are_in_use(&self) -> bool {
+        self.is_reader || self.last.load(Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn tag(&self) -> u64 {
+        self.tag
+    }
+
+    pub(super) fn levels(&self) -> Levels {
+        self.levels
+    }
+
+    pub(crate) fn max(&self) -> usize {
+        self.max
+    }
+
+    pub(super) fn has_partition(&self, partition: u8) -> bool {
+        usize::from(partition) < self.threads.len()
+    }
+
+    pub(crate) fn tell(&self, partition: u8, event: TieEvent) {
+        if let Some(thread) = self.threads.get(usize::from(partition)) {
+            // If it has ended, so has the server.
+            let _ = thread.send(event);
+        }
+    }
+
+    fn tell_all(&self, event: impl Fn() -> TieEvent) {
+        for thread in &self.threads {
+            let _ = thread.send(event());
+        }
+    }
+
+    fn next(&self) -> u64 {
+        self.last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    // ---- readers ----
+
+    /// Whether one more reader may come. A process that comes back takes its own place.
+    pub(super) fn has_room_for(&self, tag: u64) -> bool {
+        let below = lock(&self.below);
+        below.values().filter(|reader| reader.tag != tag).count() < self.max
+    }
+
+    /// A reader has proved who it is. `None` when others were faster.
+    pub(super) fn admit(
+        &self,
+        tag: u64,
+        (address, software): (SocketAddr, String),
+    ) -> Option<(ConnectionId, Arc<Mouth>, UnboundedReceiver<Saying>)> {
+        if !self.has_room_for(tag) {
+            return None;
+        }
+        let id = ConnectionId::of_reader(self.next());
+        let (mouth, said) = Mouth::new();
+        let status = ReaderStatus {
+            address,
+            software,
+            since_ms: clock::wall_ms(),
+            bytes_in: 0,
+            bytes_out: 0,
+            waiting: 0,
+        };
+        let mut below = lock(&self.below);
+        for older in below.values().filter(|reader| reader.tag == tag) {
+            older.mouth.end("replaced by a newer connection");
+        }
+        let reader = TiedReader { tag, mouth: Arc::clone(&mouth), offer: None, is_sent_one: false, status };
+        below.insert(id, reader);
+        drop(below);
+        self.tell_all(|| TieEvent::ReaderCame(id));
+        Some((id, mouth, said))
+    }
+
+    /// The connection with a reader has ended.
+    pub(super) fn gone(&self, id: ConnectionId) {
+        lock(&self.below).remove(&id);
+        self.tell_all(|| TieEvent::ReaderGone(id));
+    }
+
+    /// Says a word of this partition to a reader.
+    pub(crate) fn say_below(&self, id: ConnectionId, partition: u8, word: Pieces) {
+        if let Some(reader) = lock(&self.below).get(&id) {
+            reader.mouth.word(partition, word);
+        }
+    }
+
+    /// Ends the connection with a reader.
+    pub(crate) fn end_below(&self, id: ConnectionId, why: &str) {
+        if let Some(reader) = lock(&self.below).get(&id) {
+            reader.mouth.end(why);
+        }
+    }
+
+    /// A reader is to be sent a snapshot. False while it is sent another one: so much it can have this server do.
+    pub(super) fn begins_snapshot(&self, id: ConnectionId) -> bool {
+        lock(&self.below).get_mut(&id).is_some_and(|reader| !std::mem::replace(&mut reader.is_sent_one, true))
+    }
+
+    /// Something has become of it.
+    pub(super) fn snapshot_sent(&self, id: ConnectionId, result: Result<u64, String>) {
+        if let Some(reader) = lock(&self.below).get_mut(&id) {
+            reader.is_sent_one = false;
+        }
+        self.tell(0, TieEvent::SnapshotSent(id, result));
+    }
+
+    /// Waits until a reader may be sent a snapshot, and tells it what has to be shown for that. False where it is gone.
+    pub(super) async fn offer(&self, id: ConnectionId, ticket: Ticket, header: Bytes, file: PathBuf) -> bool {
+        let Ok(turn) = Arc::clone(&self.sending).acquire_owned().await else { return false };
+        let mut below = lock(&self.below);
+        let Some(reader) = below.get_mut(&id) else { return false };
+        reader.offer = Some(Offer { ticket, header, file, turn });
+        reader.mouth.offer(ticket);
+        true
+    }
+
+    /// The snapshot for which this is shown, and who it is for.
+    pub(super) fn take_offer(&self, ticket: &Ticket) -> Option<(ConnectionId, Offer)> {
+        let mut below = lock(&self.below);
+        below.iter_mut().find_map(|(id, reader)| {
+            let offer = reader.offer.take_if(|offer| offer.ticket == *ticket)?;
+            Some((*id, offer))
+        })
+    }
+
+    /// Takes back what was offered and not fetched; true if so.
+    pub(super) fn take_back(&self, id: ConnectionId, ticket: &Ticket) -> bool {
+        let mut below = lock(&self.below);
+        let reader = below.get_mut(&id);
+        reader.is_some_and(|reader| reader.offer.take_if(|offer| offer.ticket == *ticket).is_some())
+    }
+
+    /// Who is below this server.
+    pub(crate) fn readers(&self) -> Vec<ReaderStatus> {
+        let status = |reader: &TiedReader| ReaderStatus {
+            bytes_in: reader.mouth.bytes_in.load(Ordering::Relaxed),
+            bytes_out: reader.mouth.bytes_out.load(Ordering::Relaxed),
+            waiting: reader.mouth.waiting.load(Ordering::Relaxed) as u64,
+            ..reader.status.clone()
+        };
+        lock(&self.below).values().map(status).collect()
+    }
+
+    /// One was not let in.
+    pub(super) fn count_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many were not let in.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    // ---- the parent ----
+
+    /// There is a connection to a parent.
+    pub(super) fn attach(
+        &self,
+        status: impl FnOnce(&mut ParentStatus),
+    ) -> (u64, Arc<Mouth>, UnboundedReceiver<Saying>) {
+        let (link, (mouth, said)) = (self.next(), Mouth::new());
+        let mut above = lock(&self.above);
+        above.tie = Some((link, Arc::clone(&mouth)));
+        above.status.since_ms = Some(clock::wall_ms());
+        above.status.found += 1;
+        status(&mut above.status);
+        (link, mouth, said)
+    }
+
+    /// It has ended, or there was none, for this reason.
+    pub(super) fn detach(&self, address: &str, why: &str) {
+        let mut above = lock(&self.above);
+        above.tie = None;
+        above.status.since_ms = None;
+        above.status.last_error = Some(format!("{address}: {why}"));
+    }
+
+    /// Which parent is tried.
+    pub(super) fn tries(&self, address: &str) {
+        lock(&self.above).status.address = address.to_owned();
+    }
+
+    /// Says a word of this partition to the parent, if it is this one.
+    pub(crate) fn say_above(&self, link: u64, partition: u8, word: Pieces) {
+        if let Some((_, mouth)) = lock(&self.above).tie.as_ref().filter(|(tie, _)| *tie == link) {
+            mouth.word(partition, word);
+        }
+    }
+
+    /// Leaves the parent: another one may do.
+    pub(crate) fn leave(&self, why: &str) {
+        if let Some((_, mouth)) = &lock(&self.above).tie {
+            mouth.end(why);
+        }
+    }
+
+    /// The same if it is this one.
+    pub(crate) fn leave_link(&self, link: u64, why: &str) {
+        if let Some((_, mouth)) = lock(&self.above).tie.as_ref().filter(|(tie, _)| *tie == link) {
+            mouth.end(why);
+        }
+    }
+
+    /// Who the parent is.
+    pub(crate) fn parent(&self) -> Option<ParentStatus> {
+        self.is_reader.then(|| lock(&self.above).status.clone())
+    }
+}
