@@ -27,9 +27,9 @@ const SILENCE: Duration = Duration::from_secs(3);
 const LINGER: Duration = Duration::from_millis(500);
 /// So much of the other side is read and not given back; a longer word waits until there is nothing else.
 const INBOX_BYTES_MAX: usize = 16 << 20;
-/// So much is written at a time.
 /// The longest frame: a word of the longest kind, and its partition.
 const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1;
+/// So much is written at a time.
 const WRITE_BYTES: usize = 1 << 20;
 /// Room made for one read.
 const READ_BYTES: usize = 64 << 10;
