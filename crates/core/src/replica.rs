@@ -406,7 +406,8 @@ impl Replica {
     }
 
     /// Whether the next entry waits, and grows, until some of those that are on their way down the forest are committed.
-    fn waits_for_others(&self) -> bool {
+    #[must_use]
+    pub fn waits_for_others(&self) -> bool {
         self.timeline.is_congested() && self.unproposed_bytes() < FOREST_ENTRY_BYTES
     }
 

@@ -700,8 +700,8 @@ impl Process {
             self.store(append, ticked, scene)?;
             self.observe(of, scene)?;
         }
-        // What waits for another thread is asked for again, but what waits for other servers would be asked for for ever.
-        if !self.has_several() && self.core(of).append_bytes() > 0 {
+        // What the engine does not take yet is asked for again, but what waits for others would be asked for for ever.
+        if self.core(of).waits_for_others() && self.core(of).append_bytes() > 0 {
             let why =
                 format!("server {} says that there is something to store, and does not give it", self.id);
             return Err(Violation::new(why).into());

@@ -112,6 +112,7 @@ impl Links {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU16, Ordering};
     use std::time::Duration;
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -141,6 +142,19 @@ mod tests {
         connections: Vec<(Way, TcpStream, TcpStream)>,
     }
 
+    /// A port that nobody listens on, below those that the system gives to connections: of those one might be gone by
+    /// the time that it is listened on.
+    async fn free_port() -> u16 {
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        loop {
+            let next = (std::process::id() as u16).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+            let port = 11_000 + next % 1_000;
+            if TcpListener::bind((ADDRESS, port)).await.is_ok() {
+                return port;
+            }
+        }
+    }
+
     async fn sites(round_trips: [[u64; 3]; 3]) -> Sites {
         let mut listeners = Vec::new();
         let mut servers = Vec::new();
@@ -157,8 +171,7 @@ mod tests {
             let mut proxies = vec![Vec::new(); 3];
             for (to, ports) in proxies.iter_mut().enumerate() {
                 if to != from {
-                    let free = TcpListener::bind((ADDRESS, 0)).await.unwrap().local_addr().unwrap().port();
-                    ports.push(free);
+                    ports.push(free_port().await);
                 }
             }
             let round_trips = row.map(ms).to_vec();
