@@ -104,6 +104,15 @@ struct Election {
     handing_over_until_us: Option<u64>,
     /// When to try to lead, because the leader is gone.
     campaign: Option<Campaign>,
+    /// A leader whose connection has ended, and until when nothing is taken of it that others bring.
+    lost: Option<(u64, u64)>,
+}
+
+impl Election {
+    /// Whether the connection of this member, which led, has ended just now.
+    fn has_lost(&self, member: u64, now_us: u64) -> bool {
+        self.lost.is_some_and(|(lost, until_us)| lost == member && now_us < until_us)
+    }
 }
 
 impl<C> core::fmt::Debug for Timeline<C> {

@@ -136,6 +136,9 @@ impl<C: Copy + Ord> Timeline<C> {
             for forested in todo {
                 match forested {
                     Forested::Send(to, frame) => frames.push((to, frame)),
+                    // It may have been on its way for longer than its leader has lived, and who took it would hold fast to
+                    // that one, and elect nobody for an election timeout.
+                    Forested::Step(message) if self.election.has_lost(message.from(), self.now_us) => {}
                     // What is refused shows in how far the log goes.
                     Forested::Step(message) => _ = log.group().step(message),
                     Forested::Acknowledged(term, items) => {

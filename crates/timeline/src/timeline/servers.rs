@@ -18,6 +18,9 @@ const GIVE_AGAIN_HEARTBEATS: u64 = 5;
 const CAMPAIGN_STAGGER_US: u64 = 20_000;
 /// How long electing somebody may take where there are many servers, microseconds.
 const ELECTION_US: u64 = 100_000;
+/// How long appends of a leader may be on their way by others after its connection has ended, microseconds. If it lives,
+/// and only that connection is lost, it is heard again after that.
+const LOST_US: u64 = 300_000;
 
 impl<C: Copy + Ord> Timeline<C> {
     // ---- which history it is ----
@@ -156,6 +159,7 @@ impl<C: Copy + Ord> Timeline<C> {
     /// A connection to another server is there (again): what was sent before may be lost.
     pub fn peer_connected(&mut self, peer: u8) {
         self.peers.connect(peer);
+        self.election.lost.take_if(|(lost, _)| *lost == member_of(peer));
         self.meet_in_forest(peer);
         self.campaign_when_met();
         if member_of(peer) == self.progress.leader {
@@ -191,6 +195,7 @@ impl<C: Copy + Ord> Timeline<C> {
             return false;
         }
         log.group().forget_leader();
+        self.election.lost = Some((member, self.now_us + LOST_US));
         true
     }
 
