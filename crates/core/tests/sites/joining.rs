@@ -43,15 +43,21 @@ fn a_site_comes_to_others_that_are_at_work() {
     world.check_equal();
 }
 
-#[test]
-fn a_state_that_is_not_whole_is_none() {
+/// A hub with something in it, and a site that is to join; the hub's state, and its position.
+fn hub_and_newcomer() -> (World, Vec<Vec<u8>>, u64) {
     let mut world = World::new(1);
     let client = world.open(HUB);
     world.ask(client, &create(1, "/a", CreateMode::Persistent));
     world.found(2);
     world.site(HUB).server.request_snapshot();
     world.poll(HUB);
-    let (mut slices, position) = (world.site(HUB).snapshot.clone(), world.site(HUB).server.applied());
+    let (slices, position) = (world.site(HUB).snapshot.clone(), world.site(HUB).server.applied());
+    (world, slices, position)
+}
+
+#[test]
+fn a_state_that_is_not_whole_is_none() {
+    let (mut world, mut slices, position) = hub_and_newcomer();
     // What a partition rests on comes first where there are several, and is nobody else's.
     let at = usize::from(world.partitions(HUB) > 1);
     let whole = slices[at].clone();
@@ -78,13 +84,7 @@ fn a_state_that_is_not_whole_is_none() {
 fn a_state_that_comes_again_before_the_first_is_stored_is_left_out() {
     // Behind the first one this is a site, and what its clients do stands behind a second one in the log.
     let applied_by_then = |times: usize| {
-        let mut world = World::new(1);
-        let client = world.open(HUB);
-        world.ask(client, &create(1, "/a", CreateMode::Persistent));
-        world.found(2);
-        world.site(HUB).server.request_snapshot();
-        world.poll(HUB);
-        let (slices, position) = (world.site(HUB).snapshot.clone(), world.site(HUB).server.applied());
+        let (mut world, slices, position) = hub_and_newcomer();
         for _ in 0..times {
             world.give_state((HUB, 2), &slices, position);
         }
