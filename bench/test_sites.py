@@ -66,7 +66,7 @@ class Sites(unittest.TestCase):
     def test_records_are_prepared_for_each_site_of_a_load(self):
         of = run(["disjoint"], {})
         said = []
-        origin = argparse.Namespace(port=1)
+        origin = argparse.Namespace(host="127.0.0.1", port=1)
         with mock.patch.object(sites.measure, "reported", said.append), mock.patch.object(sites, "SPREAD_SECONDS", 0):
             of.prepare(wide.AWAY, [origin], ["--apart"])
         # Each has a directory of its own then.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::run::{self, Failure};
 use crate::tally::Tally;
 
 struct Step {
@@ -31,8 +32,11 @@ impl Report {
         self.steps.push(Step { name, took, tally });
     }
 
-    /// Prints the summary, of which the last line is `N passed, N failed`. Says whether all passed.
+    /// Prints what programs that failed said last, once more, and the summary, of which the last line is `N passed, N failed`. Says whether all passed.
     pub(crate) fn finish(&self) -> bool {
+        for Failure { command, end } in run::failures() {
+            println!("\n=== has failed: {command}\n{end}");
+        }
         let mut sum = Tally::default();
         let mut took = Duration::ZERO;
         println!("\n{:<14}{:>9}{:>9}{:>11}", "step", "passed", "failed", "seconds");

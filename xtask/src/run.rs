@@ -15,6 +15,24 @@ pub(crate) struct Outcome {
     pub(crate) timed_out: bool,
 }
 
+/// A program that failed.
+#[derive(Clone)]
+pub(crate) struct Failure {
+    pub(crate) command: String,
+    /// The last of what it printed.
+    pub(crate) end: String,
+}
+
+/// As much of the end of what a program printed is kept, in lines.
+const END_LINES: usize = 30;
+
+static FAILURES: Mutex<Vec<Failure>> = Mutex::new(Vec::new());
+
+/// The programs that have failed so far: their output is long above the end of a run.
+pub(crate) fn failures() -> Vec<Failure> {
+    FAILURES.lock().map(|failures| failures.clone()).unwrap_or_default()
+}
+
 impl Outcome {
     pub(crate) fn succeeded(&self) -> bool {
         self.status.success() && !self.timed_out
@@ -53,7 +71,18 @@ fn run_and(command: &mut Command, limit: Duration, show: bool) -> Result<Outcome
         println!("ended after {} seconds: {shown}", limit.as_secs());
     }
     let output = kept.lock().map_err(|_| format!("lost the output of `{shown}`"))?.clone();
-    Ok(Outcome { status, output, timed_out })
+    let outcome = Outcome { status, output, timed_out };
+    if !outcome.succeeded()
+        && let Ok(mut failures) = FAILURES.lock()
+    {
+        failures.push(Failure { command: shown, end: last_lines(&outcome.output) });
+    }
+    Ok(outcome)
+}
+
+fn last_lines(output: &str) -> String {
+    let lines: Vec<&str> = output.lines().collect();
+    lines[lines.len().saturating_sub(END_LINES)..].join("\n")
 }
 
 /// As `run`, where anything but success is an error.
@@ -160,6 +189,13 @@ mod tests {
         let outcome = run(&mut shell("sleep 60 & sleep 60; wait"), Duration::from_millis(200)).unwrap();
         assert!(outcome.timed_out && !outcome.succeeded());
         assert!(begun.elapsed() < Duration::from_secs(30), "a grandchild kept the output open");
+    }
+
+    #[test]
+    fn the_end_of_what_a_failed_program_printed_is_kept() {
+        run(&mut shell("seq 100; echo why; exit 1"), Duration::from_secs(10)).unwrap();
+        let failure = failures().into_iter().find(|failure| failure.command.contains("seq 100")).unwrap();
+        assert!(failure.end.ends_with("100\nwhy") && failure.end.lines().count() == END_LINES);
     }
 
     #[test]

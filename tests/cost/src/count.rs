@@ -30,15 +30,21 @@ pub(crate) fn all(operations: Vec<&Operation>) -> Result<bool, String> {
         "{:<96}{:>8}{:>14}{:>14}{:>12}",
         "operation", "size", "instructions", "at 4 times", "a doubling"
     );
-    let (next, failed) = (AtomicUsize::new(0), Mutex::new(0));
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let count = || -> Result<(), String> {
         while let Some(operation) = operations.get(next.fetch_add(1, Ordering::Relaxed)) {
             let [one, four] = instructions(operation, directory.path())?;
             let factor = (four as f64 / one as f64).sqrt();
             let fits = factor <= operation.growth.limit();
             let verdict = if fits { String::new() } else { format!("  above {}", operation.growth.limit()) };
-            println!("{:<96}{:>8}{one:>14}{four:>14}{factor:>12.2}{verdict}", operation.name, operation.size);
-            *failed.lock().map_err(|_| "a thread has ended")? += usize::from(!fits);
+            let line = format!(
+                "{:<96}{:>8}{one:>14}{four:>14}{factor:>12.2}{verdict}",
+                operation.name, operation.size
+            );
+            println!("{line}");
+            if !fits {
+                failed.lock().map_err(|_| "a thread has ended")?.push(line);
+            }
         }
         Ok(())
     };
@@ -46,7 +52,10 @@ pub(crate) fn all(operations: Vec<&Operation>) -> Result<bool, String> {
         let threads: Vec<_> = (0..TOGETHER).map(|_| scope.spawn(count)).collect();
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread has ended")?)
     })?;
-    let failed = *failed.lock().map_err(|_| "a thread has ended")?;
+    let failed = failed.into_inner().map_err(|_| "a thread has ended")?;
+    // Once more: the table is long.
+    failed.iter().for_each(|line| println!("{line}"));
+    let failed = failed.len();
     println!("{} passed, {failed} failed", operations.len() - failed);
     Ok(failed == 0 && !operations.is_empty())
 }
