@@ -77,8 +77,12 @@ class Sites:
 
     def type(self, words):
         print(f"    {words}", flush=True)
-        self.process.stdin.write(words + "\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(words + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            sys.stdout.write(self.log_path.read_text()[-20_000:])
+            raise
 
     def trouble(self, chance):
         """One thing goes wrong, or is mended."""

@@ -480,6 +480,26 @@ fn servers_do_not_outlive_whoever_started_them() {
     }
 }
 
+/// Where others need the machine it takes long until all are ready.
+#[test]
+fn all_may_be_killed_before_all_were_ready() {
+    let temporary = TempDir::new().unwrap();
+    let mut dev = Dev::start(temporary.path(), &["--servers", "3"]);
+    for id in 1..=3 {
+        dev.type_line(&format!("kill {id}"));
+    }
+    for _ in 1..=3 {
+        dev.wait_for(" is down (signal: 9 (SIGKILL))");
+    }
+    assert!(dev.status(3).iter().all(|line| line.contains("down (signal: 9 (SIGKILL))")));
+    for id in 1..=3 {
+        dev.type_line(&format!("start {id}"));
+    }
+    dev.addresses();
+    dev.type_line("quit");
+    assert_eq!(dev.exit_code(), Some(0));
+}
+
 #[test]
 fn servers_that_cannot_start_are_an_error() {
     let temporary = TempDir::new().unwrap();

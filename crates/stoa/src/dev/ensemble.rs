@@ -87,6 +87,8 @@ struct Ensemble {
     events: Sender<Event>,
     screen: Screen,
     is_announced: bool,
+    /// A server was told to end: that all are down may be what was wanted.
+    has_told: bool,
     /// When to lose patience with servers that were told to end with everything else.
     deadline: Option<Instant>,
 }
@@ -112,6 +114,7 @@ pub(super) async fn run(plan: DevPlan, is_temporary: bool) -> Result<()> {
         events,
         screen: Screen::new(),
         is_announced: false,
+        has_told: false,
         deadline: None,
     };
     for index in 0..ensemble.states.len() {
@@ -169,7 +172,7 @@ impl Ensemble {
                     self.screen.say("all servers have stopped");
                     return Ok(());
                 }
-                if !self.is_announced {
+                if !self.is_announced && !self.has_told {
                     return Err(Failure::failed("no server could start; what they wrote says why"));
                 }
             }
@@ -334,6 +337,7 @@ impl Ensemble {
             ServerState::Starting(process) | ServerState::Ready(process) | ServerState::Ending(process) => {
                 how(&process);
                 *state = ServerState::Ending(process);
+                self.has_told = true;
             }
         }
     }
