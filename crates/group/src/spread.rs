@@ -384,6 +384,12 @@ impl Message {
         Self { raft }
     }
 
+    /// Whether it gives entries to a member, or asks up to where it has the log.
+    #[must_use]
+    pub fn appends(&self) -> bool {
+        self.raft.get_msg_type() == MessageType::MsgAppend
+    }
+
     /// Up to where its sender has the leader's log on its disk, if it says that and nothing else.
     #[must_use]
     pub fn acknowledges(&self) -> Option<u64> {

@@ -83,6 +83,8 @@ pub(crate) struct Forest {
     relay: Relay,
     /// While this server leads, with a forest.
     spreader: Option<Spreader>,
+    /// The newest append has come from the leader itself, and not down a tree.
+    is_asked: bool,
     /// Something may have come of what was handed in.
     is_fresh: bool,
     look_at_us: u64,
@@ -102,6 +104,7 @@ impl Forest {
             coordinators: Vec::new(),
             relay: Relay::new(me, limits),
             spreader: None,
+            is_asked: false,
             is_fresh: false,
             look_at_us: 0,
             record: Record::default(),
@@ -294,15 +297,21 @@ impl Forest {
         self.is_fresh = true;
     }
 
+    /// An append goes to the group. The leader has sent it itself, or it has come down a tree.
+    pub(crate) fn appends(&mut self, is_direct: bool) {
+        self.is_asked = is_direct;
+    }
+
     /// The group says to the leader of a term that this server has its log up to a position. Returns whether that goes up
-    /// the forest.
+    /// the forest alone. Whom the leader asks itself answers it as well: what went up the forest may not have reached it,
+    /// as when the server above is one that it does not count any more.
     pub(crate) fn acknowledge(&mut self, to: u8, term: u64, position: u64) -> bool {
         let reaches = self.relay.reign() == (term, Some(to)) && self.relay.shape().is_some();
         if reaches {
             self.relay.stored(term, self.tag, position);
             self.is_fresh = true;
         }
-        reaches
+        reaches && !self.is_asked
     }
 
     /// A frame has come. `false` when it is none.
@@ -523,6 +532,27 @@ mod tests {
         assert_eq!(rank(roots[1], &able(&[4, roots[0]])), 0);
         let few = Members::of_voters(&all[..9]);
         assert_eq!(Forest::new(3, ForestConfig::new(10, 3, 3), 100, &few).rank(&able(&[])), None);
+    }
+
+    /// The server above may have left the ensemble, and know no leader: then what goes up ends there.
+    #[test]
+    fn whom_the_leader_asks_itself_answers_it_itself() {
+        let mut forest = led_by(1, &Members::of_voters(&(1..=15).collect::<Vec<u64>>()));
+        forest.relay = Relay::new(9, Limits::default());
+        forest.follows(3, TERM, Some(1));
+        let mut spreader = Spreader::new(1, TERM, &forest.servers, 0, Settings::default(), Limits::default());
+        spreader.tick(1_000_000);
+        forest.relay.set_servers(&forest.servers);
+        while let Some(Output::Send { frame, .. }) = spreader.poll() {
+            assert!(forest.receive(4, 1, frame), "it is a frame");
+        }
+        forest.appends(false);
+        assert!(forest.acknowledge(1, TERM, 5), "it goes up");
+        forest.appends(true);
+        assert!(!forest.acknowledge(1, TERM, 6), "the leader has asked");
+        forest.appends(false);
+        assert!(forest.acknowledge(1, TERM, 7), "it goes up again");
+        assert!(!forest.acknowledge(2, TERM, 7), "that one does not lead");
     }
 
     /// An acknowledgement of a process that has ended may have been on its way for as long as it likes.

@@ -139,8 +139,11 @@ impl<C: Copy + Ord> Timeline<C> {
                     // It may have been on its way for longer than its leader has lived, and who took it would hold fast to
                     // that one, and elect nobody for an election timeout.
                     Forested::Step(message) if self.election.has_lost(message.from(), self.now_us) => {}
-                    // What is refused shows in how far the log goes.
-                    Forested::Step(message) => _ = log.group().step(message),
+                    Forested::Step(message) => {
+                        self.forest.appends(false);
+                        // What is refused shows in how far the log goes.
+                        _ = log.group().step(message);
+                    }
                     Forested::Acknowledged(term, items) => {
                         let group = log.group();
                         group.acknowledge(term, items.iter().map(|said| (said.member, said.position)));

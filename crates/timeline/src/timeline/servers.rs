@@ -106,6 +106,9 @@ impl<C: Copy + Ord> Timeline<C> {
                 if message.from() != member_of(from) || message.snapshot().is_some() {
                     return Err(BadMessage);
                 }
+                if message.appends() {
+                    self.forest.appends(true);
+                }
                 if let Err(error) = self.log.as_mut().ok_or(BadMessage)?.group().step(message) {
                     received.refused =
                         Some(alloc::format!("a message of server {from} was refused: {error}"));
