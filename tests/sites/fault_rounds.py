@@ -32,7 +32,7 @@ CLIENTS = 2
 ANYWHERE = "anywhere"
 # Sessions end so long after their clients; what waits for another site may take as long as that is away.
 SESSION_SECONDS = 6
-START_SECONDS = 30
+START_SECONDS = 60
 ANSWER_SECONDS = 20
 EQUAL_SECONDS = 60
 PROMOTE_SECONDS = 40
@@ -74,6 +74,15 @@ class Sites:
             return ",".join(self.hosts(site) for site in SITES)
         first = self.port + SITES.index(site) * self.servers
         return ",".join(f"127.0.0.1:{port}" for port in range(first, first + self.servers))
+
+    def wait(self):
+        """Until all have been ready: what there is to ask is shown then."""
+        deadline = time.monotonic() + START_SECONDS
+        while "  admin " not in self.log_path.read_text():
+            if time.monotonic() > deadline:
+                sys.stdout.write(self.log_path.read_text()[-20_000:])
+                raise SystemExit("fault_rounds.py: the servers are not ready")
+            time.sleep(0.1)
 
     def type(self, words):
         print(f"    {words}", flush=True)
@@ -238,6 +247,7 @@ def play(stoa, seed, troubles, servers, partitions):
             clients = [Client(sites, site, of, told) for site, of in seeds]
             for client in clients:
                 client.start()
+            sites.wait()
             moved = []
             for number in range(troubles):
                 if number == troubles // 2:

@@ -82,13 +82,14 @@ fn table() -> impl Iterator<Item = &'static Operation> {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [word, name, sizes @ ..] = arguments.as_slice()
+    if let [word, attempt, name, sizes @ ..] = arguments.as_slice()
         && word == count::CARRY_OUT
     {
+        let attempt = attempt.parse().expect("an attempt is a number");
         let operation = table().find(|operation| operation.name == name).expect("the table has it");
         let sizes: Vec<usize> = sizes.iter().map(|size| size.parse().expect("a size is a number")).collect();
         let sizes = if sizes.is_empty() { count::sizes(operation.size).into() } else { sizes };
-        sizes.into_iter().for_each(operation.run);
+        count::elsewhere(attempt, || sizes.into_iter().for_each(operation.run));
         return ExitCode::SUCCESS;
     }
     let wanted = |name: &str| arguments.iter().all(|word| name.contains(word.as_str()));
