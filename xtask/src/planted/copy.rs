@@ -9,9 +9,10 @@ use super::bugs::{self, Bug};
 use crate::workspace;
 
 /// Where bugs can be.
-pub(super) const SOURCES: [&str; 7] = [
+pub(super) const SOURCES: [&str; 8] = [
     "crates/client/src/",
     "crates/core/src/",
+    "crates/forest/src/",
     "crates/front/src/",
     "crates/group/src/",
     "crates/partition/src/",
@@ -20,7 +21,7 @@ pub(super) const SOURCES: [&str; 7] = [
 ];
 
 /// What is copied, files and folders. All else that these crates depend on is used where it is.
-const COPIED: [&str; 24] = [
+const COPIED: [&str; 26] = [
     "crates/check/Cargo.toml",
     "crates/check/src",
     "crates/client/Cargo.toml",
@@ -29,6 +30,8 @@ const COPIED: [&str; 24] = [
     "crates/core/src",
     "crates/extension/Cargo.toml",
     "crates/extension/src",
+    "crates/forest/Cargo.toml",
+    "crates/forest/src",
     "crates/front/Cargo.toml",
     "crates/front/src",
     "crates/group/Cargo.toml",

@@ -71,6 +71,21 @@ fn a_leader_that_announces_what_waits_for_others_is_found() {
     found_in_forest(3, "disks", Bug::AnnouncesWhatWaits);
 }
 
+#[test]
+fn a_leader_that_commits_by_the_sizes_of_groups_is_found() {
+    found_in_forest(5, "crashes", Bug::CountsWholeGroups);
+}
+
+#[test]
+fn a_leader_that_counts_itself_twice_is_found() {
+    found_in_forest(4, "crashes", Bug::CountsAMemberTwice);
+}
+
+#[test]
+fn a_server_that_commits_what_it_does_not_have_is_found() {
+    found_in_forest(5, "network", Bug::CommitsWhatItDoesNotHave);
+}
+
 /// The same where clients are connected to readers, too.
 fn found_with_readers(servers: usize, kind: &str, bug: Bug) {
     let life = |seed| Settings::of(seed, Some(servers), Some(kind)).expect("it is a kind").with_readers(2);
