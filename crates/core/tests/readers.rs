@@ -95,8 +95,9 @@ impl Chain {
     fn moves(&mut self, at: usize) -> bool {
         let now = self.now();
         let mut moved = false;
-        while let Some((name, output)) = self.servers[at].poll_reader() {
+        while let Some((names, output)) = self.servers[at].poll_reader() {
             moved = true;
+            let [name] = names[..] else { panic!("nobody has more than one reader") };
             let link = *self.ties.keys().find(|link| ConnectionId::of_reader(**link) == name).unwrap_or(&0);
             match (self.ties.get(&link).copied(), output) {
                 (Some((_, below)), ReaderOutput::Say(down)) => {

@@ -364,11 +364,11 @@ impl Ensemble {
             return false;
         }
         let mut any = false;
-        while let Some((id, output)) = server.poll_reader() {
+        while let Some((ids, output)) = server.poll_reader() {
             any = true;
-            match output {
-                ReaderOutput::Say(word) => ties.say_below(id, partition, word.encode()),
-                ReaderOutput::Snapshot { position, message } => {
+            match (output, ids.first().copied()) {
+                (ReaderOutput::Say(word), _) => ties.say_below(&ids, partition, word.encode()),
+                (ReaderOutput::Snapshot { position, message }, Some(id)) => {
                     let newest = self.newest.borrow().clone();
                     match newest.filter(|snapshot| snapshot.position == position) {
                         Some(snapshot) => {
@@ -381,7 +381,8 @@ impl Ensemble {
                         }
                     }
                 }
-                ReaderOutput::Drop(why) => ties.end_below(id, why),
+                (ReaderOutput::Drop(why), Some(id)) => ties.end_below(id, why),
+                (_, None) => {}
             }
         }
         while let Some(output) = server.poll_parent() {

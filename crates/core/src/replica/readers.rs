@@ -91,9 +91,9 @@ impl Replica {
         }
     }
 
-    /// The next thing for a reader. What is for readers is to be sent before anything that is for other servers or other
+    /// The next thing for readers, and whom it is for. It is to be sent before anything that is for other servers or other
     /// threads, and that came later.
-    pub fn poll_reader(&mut self) -> Option<(ConnectionId, ReaderOutput)> {
+    pub fn poll_reader(&mut self) -> Option<(Vec<ConnectionId>, ReaderOutput)> {
         self.pump();
         self.timeline.poll_reader()
     }

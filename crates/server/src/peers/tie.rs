@@ -180,12 +180,9 @@ fn gather(first: Saying, said: &mut UnboundedReceiver<Saying>, outbox: &mut Outb
     let (mut next, mut words) = (Some(first), 0);
     while let Some(say) = next {
         match say {
-            Saying::Word(partition, word) => {
-                words += word.len();
-                let mut whole = Pieces::default();
-                whole.put(&[partition]);
-                word.into_iter().for_each(|piece| whole.put_shared(&piece));
-                outbox.push(FrameKind::Message, whole);
+            Saying::Frame(frame) => {
+                words += frame.len();
+                outbox.push_frame(frame);
             }
             Saying::Offer(ticket) => {
                 outbox.push(FrameKind::Begin, Pieces::from(Bytes::copy_from_slice(&ticket)));

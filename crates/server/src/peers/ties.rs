@@ -15,6 +15,7 @@ use stoa_core::{ConnectionId, HistoryId, Levels, Pieces};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use super::frame::{self, FrameKind};
 use super::link::OUTBOX_BYTES_MAX;
 use super::reader_hello::Ticket;
 use crate::clock;
@@ -60,8 +61,8 @@ pub(crate) struct Word {
 /// What is to be said on a tie.
 #[derive(Debug)]
 pub(super) enum Saying {
-    /// A word of this partition.
-    Word(u8, Pieces),
+    /// A frame with a word of a partition, which may be the same for many.
+    Frame(Pieces),
     /// A snapshot can be fetched.
     Offer(Ticket),
 }
@@ -91,16 +92,16 @@ impl Mouth {
         (Arc::new(mouth), said)
     }
 
-    fn word(&self, partition: u8, message: Pieces) {
+    fn word(&self, frame: Pieces) {
         if self.end.borrow().is_some() {
             return;
         }
-        let len = message.len();
+        let len = frame.len();
         if self.waiting.fetch_add(len, Ordering::Relaxed).saturating_add(len) > OUTBOX_BYTES_MAX {
             return self.end("it takes too slowly what it is told");
         }
         // Nobody hears it when the connection has ended.
-        let _ = self.say.send(Saying::Word(partition, message));
+        let _ = self.say.send(Saying::Frame(frame));
     }
 
     pub(super) fn offer(&self, ticket: Ticket) {
@@ -122,6 +123,19 @@ impl Mouth {
         let why = end.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         why.unwrap_or_default()
     }
+}
+
+/// A word of this partition as it is sent.
+fn framed(partition: u8, word: Pieces) -> Pieces {
+    let own = [partition];
+    let header = frame::header(FrameKind::Message, core::iter::once(&own[..]).chain(word.iter()));
+    let mut frame = Pieces::default();
+    frame.reserve(header.len() + own.len());
+    frame.put(&header);
+    frame.put(&own);
+    word.into_iter().for_each(|piece| frame.put_shared(&piece));
+    frame.seal();
+    frame
 }
 
 /// A snapshot that a reader may fetch.
@@ -313,10 +327,12 @@ impl Ties {
         self.tell_all(|| TieEvent::ReaderGone(id));
     }
 
-    /// Says a word of this partition to a reader.
-    pub(crate) fn say_below(&self, id: ConnectionId, partition: u8, word: Pieces) {
-        if let Some(reader) = lock(&self.below).get(&id) {
-            reader.mouth.word(partition, word);
+    /// Says a word of this partition to readers. Its bytes are the same in memory for all of them.
+    pub(crate) fn say_below(&self, ids: &[ConnectionId], partition: u8, word: Pieces) {
+        let frame = framed(partition, word);
+        let below = lock(&self.below);
+        for reader in ids.iter().filter_map(|id| below.get(id)) {
+            reader.mouth.word(frame.clone());
         }
     }
 
@@ -419,7 +435,7 @@ impl Ties {
     /// Says a word of this partition to the parent, if it is this one.
     pub(crate) fn say_above(&self, link: u64, partition: u8, word: Pieces) {
         if let Some((_, mouth)) = lock(&self.above).tie.as_ref().filter(|(tie, _)| *tie == link) {
-            mouth.word(partition, word);
+            mouth.word(framed(partition, word));
         }
     }
 

@@ -86,7 +86,7 @@ pub(super) struct TurnOutput {
     pub(super) closed: Vec<Key>,
     pub(super) peers: Vec<PeerOutput>,
     /// What is for readers below the server, and for its parent.
-    pub(super) readers: Vec<(ConnectionId, ReaderOutput)>,
+    pub(super) readers: Vec<(Vec<ConnectionId>, ReaderOutput)>,
     pub(super) parent: Vec<ParentOutput>,
     /// What is for other sites.
     pub(super) abroad: Vec<Abroad>,

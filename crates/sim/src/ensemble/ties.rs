@@ -145,10 +145,13 @@ impl World {
         &mut self,
         id: u8,
         of: u8,
-        readers: Vec<(ConnectionId, ReaderOutput)>,
+        readers: Vec<(Vec<ConnectionId>, ReaderOutput)>,
         parent: Vec<ParentOutput>,
     ) {
-        for (name, output) in readers {
+        let each = readers.into_iter().flat_map(|(names, output)| {
+            names.into_iter().map(move |name| (name, output.clone())).collect::<Vec<_>>()
+        });
+        for (name, output) in each {
             let link = self.ties.ties.keys().copied().find(|link| ConnectionId::of_reader(*link) == name);
             let Some(link) = link else { continue };
             match output {

@@ -189,7 +189,7 @@ fn words_pass_both_ways_in_the_order_in_which_threads_say_them() {
         let word = |byte: u8| Pieces::from(Bytes::from(vec![byte; 3]));
         for partition in [0, 5, 0, 3] {
             // Which of them there are only the other side has to know.
-            parent.ties.say_below(id, partition, word(partition));
+            parent.ties.say_below(&[id], partition, word(partition));
         }
         for partition in [0, 5, 0, 3] {
             let said = frame_of(&mut below).await;
@@ -203,9 +203,9 @@ fn words_pass_both_ways_in_the_order_in_which_threads_say_them() {
         let readers = parent.ties.readers();
         assert_eq!((readers.len(), readers[0].bytes_in), (1, 12));
         // It ends when what waits is said, with the reason.
-        parent.ties.say_below(id, 0, Pieces::from(Bytes::from_static(b"last")));
+        parent.ties.say_below(&[id], 0, Pieces::from(Bytes::from_static(b"last")));
         parent.ties.end_below(id, "it is told to go");
-        parent.ties.say_below(id, 0, Pieces::from(Bytes::from_static(b"too late")));
+        parent.ties.say_below(&[id], 0, Pieces::from(Bytes::from_static(b"too late")));
         assert_eq!(frame_of(&mut below).await.1, Bytes::from_static(b"\0last"));
         assert_eq!(frame_of(&mut below).await, (FrameKind::Failed, Bytes::from_static(b"it is told to go")));
         assert!(matches!(parent.events.recv().await, Some(TieEvent::ReaderGone(of)) if of == id));
@@ -250,7 +250,7 @@ fn who_does_not_take_what_it_is_told_is_let_go() {
         });
         let word = Bytes::from(vec![1; 1 << 20]);
         for _ in 0..70 {
-            parent.ties.say_below(id, 0, Pieces::from(word.clone()));
+            parent.ties.say_below(&[id], 0, Pieces::from(word.clone()));
         }
         let why = timeout(PATIENCE, run).await.unwrap().unwrap();
         assert_eq!(why, "it takes too slowly what it is told");
