@@ -65,7 +65,7 @@ impl Chain {
         self.servers[above].reader_connected(ConnectionId::of_reader(link), now);
         let history = self.servers[above].history().expect("it has one").id;
         assert!(self.servers[below].parent_met(history, now));
-        self.servers[below].parent_connected(link, now);
+        self.servers[below].parent_connected(link, true, now);
         self.pass(100);
         link
     }

@@ -91,6 +91,8 @@ pub(crate) struct Parent {
     pub(crate) below: Option<Below>,
     /// On which connection this partition speaks.
     pub(crate) speaks_on: Option<u64>,
+    /// It is told what is read here.
+    pub(crate) takes_reads: bool,
     /// This partition has somebody who asks in its place.
     pub(crate) is_attached: bool,
     /// Who leads, as was told last.

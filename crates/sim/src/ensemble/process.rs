@@ -71,6 +71,8 @@ pub(super) enum Input {
     ReaderSnapshotSent(ConnectionId, bool),
     /// At a reader: its parent is connected, has gone, or a partition of it says something.
     ParentConnected(u64, HistoryId),
+    /// Another parent than the one on this connection would be better.
+    ParentBetter(u64),
     ParentLost(u64),
     ParentSays(u64, u8, Bytes),
     /// A snapshot of it, whole, with its message.
@@ -459,6 +461,7 @@ impl Process {
             | Input::ReaderSays(..)
             | Input::ReaderSnapshotSent(..) => self.of_reader(of, input, scene)?,
             Input::ParentConnected(..)
+            | Input::ParentBetter(_)
             | Input::ParentLost(_)
             | Input::ParentSays(..)
             | Input::ParentSnapshot(..) => self.of_parent(input, scene)?,
@@ -584,7 +587,15 @@ impl Process {
                 if !first.parent_met(history, now) {
                     return wrong(format!("reader {id} is of another history than its parent"));
                 }
-                first.parent_connected(link, now);
+                // Some parents are of the first release that had readers.
+                first.parent_connected(link, link % 4 != 0, now);
+            }
+            Input::ParentBetter(link) => {
+                let live = first.connections().count();
+                first.leaves_quietly(link, now);
+                if first.connections().count() != live {
+                    return wrong(format!("clients of reader {id} are lost as it goes to a better parent"));
+                }
             }
             Input::ParentLost(link) => first.parent_lost(link, now),
             Input::ParentSays(link, of, word) => {

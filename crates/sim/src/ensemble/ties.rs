@@ -293,6 +293,14 @@ impl World {
         ends.filter(|(_, _, of)| *of == id).map(|(link, end, _)| (link, end)).collect()
     }
 
+    /// A reader finds that another parent than its own would be better.
+    pub(super) fn offer_better(&mut self, id: u8) {
+        let own = self.ties.ties.iter().find(|(_, tie)| tie.reader == id && tie.to_reader.is_open);
+        if let Some(link) = own.map(|(link, _)| *link) {
+            self.push(id, 0, Input::ParentBetter(link));
+        }
+    }
+
     /// One of the ties of a server breaks.
     pub(super) fn break_tie(&mut self, id: u8) {
         let all = self.ties_of(id);

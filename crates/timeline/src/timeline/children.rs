@@ -41,6 +41,15 @@ impl<C: Copy + Ord> Timeline<C> {
         Some([&[self.tag()], &above[..]].concat())
     }
 
+    /// At the first partition: how many servers are between a reader below this one and the ensemble, this one counted;
+    /// `None` where it would find no leader by way of here.
+    #[must_use]
+    pub fn distance_below(&self) -> Option<u8> {
+        self.leader()?;
+        let chain = self.chain().filter(|chain| chain.len() <= CHAIN_MAX)?;
+        u8::try_from(chain.len()).ok()
+    }
+
     /// This server's way to the ensemble is another one.
     pub(super) fn greet_all(&mut self) {
         if self.log.is_none() {

@@ -29,7 +29,7 @@ fn with_room(is_reader: bool, max: usize, change: impl FnOnce(&mut Local)) -> Si
     let tag = if is_reader { 7 } else { 8 };
     let mut local = Puppet::new(if is_reader { 255 } else { 1 }, Some("a secret")).local;
     change(&mut local);
-    let (ties, mut events) = Ties::new((is_reader, tag), Levels::OWN, max, local.share.partitions);
+    let (ties, mut events) = Ties::new((is_reader, tag), Levels::OWN, (max, 2181), local.share.partitions);
     Side { local, ties, events: events.remove(0) }
 }
 
@@ -49,7 +49,7 @@ async fn meet(reader: &Side, parent: &Side) -> (Result<(), String>, Result<(), S
         let sides = (&reader.local, &*reader.ties);
         let called = reader_hello::call(&mut near, sides, ReaderPurpose::Words, &[0; 16]).await;
         drop(near);
-        called.map(|(hello, history)| assert_eq!((hello.member, history), (Some(1), HISTORY)))
+        called.map(|(hello, history, _)| assert_eq!((hello.member, history), (Some(1), HISTORY)))
     };
     tokio::join!(calling, answering)
 }
@@ -97,9 +97,9 @@ fn who_cannot_be_a_reader_is_told_why() {
         refused(&reader, &Side { ties: Arc::clone(&reader.ties), ..side(false, |_| {}) }, "leads back to it")
             .await;
         let full = with_room(false, 1, |_| {});
-        let (_one, ..) = full.ties.admit(1, (([127, 0, 0, 1], 1).into(), String::new())).unwrap();
+        let (_one, ..) = full.ties.admit(1, (([127, 0, 0, 1], 1).into(), String::new()), 0).unwrap();
         refused(&reader, &full, "server 1 has 1 readers, as many as max-readers lets in").await;
-        assert!(full.ties.admit(2, (([127, 0, 0, 1], 1).into(), String::new())).is_none());
+        assert!(full.ties.admit(2, (([127, 0, 0, 1], 1).into(), String::new()), 0).is_none());
     });
 }
 
@@ -137,9 +137,14 @@ fn no_hello_is_misread() {
         let hello = ReaderHello::parse(bytes.clone()).unwrap();
         assert_eq!((hello.ticket, hello.purpose, hello.member), ([9; 16], ReaderPurpose::Snapshot, None));
         assert_eq!((hello.software.as_str(), hello.name().as_str()), ("puppet", "a reader"));
-        let text = "puppet".len();
+        let tie = hello.tie.unwrap();
+        assert_eq!((tie.readers, tie.readers_max, tie.distance, tie.client_port), (0, 2, None, 2181));
+        // The text, its end, and how it stands, without which it is the hello of an older release.
+        let (text, more) = ("puppet".len(), 12);
         for cut in 0..bytes.len() {
-            assert_eq!(ReaderHello::parse(bytes[..cut].to_vec()).is_ok(), cut >= bytes.len() - text, "{cut}");
+            let read = ReaderHello::parse(bytes[..cut].to_vec());
+            assert_eq!(read.is_ok(), cut >= bytes.len() - text - more, "{cut}");
+            assert!(read.is_ok_and(|read| read.tie.is_some()) == (cut == bytes.len()), "{cut}");
         }
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
@@ -155,11 +160,12 @@ async fn tied() -> (Side, ConnectionId, TcpStream, tokio::task::JoinHandle<Strin
     let below = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (above, address) = listener.accept().await.unwrap();
     let parent = side(false, |_| {});
-    let (id, mouth, said) = parent.ties.admit(7, (address, "stoa".into())).unwrap();
+    let (id, mouth, said) = parent.ties.admit(7, (address, "stoa".into()), 2182).unwrap();
     let ties = Arc::clone(&parent.ties);
     let run = tokio::task::spawn_local(async move {
         let why = tie::run(Stream::Plain(above), (&ties, &mouth), said, |heard| match heard {
             Heard::Word(word) => ties.tell(word.partition, TieEvent::ReaderSays(id, word)),
+            Heard::List(list) => ties.listed(id, list),
             Heard::Offer(_) => mouth.end("it offers"),
         });
         let why = why.await;
@@ -263,7 +269,7 @@ fn a_snapshot_goes_to_who_has_its_ticket_alone() {
     run(async {
         let parent = side(false, |_| {});
         let (id, _mouth, mut said) =
-            parent.ties.admit(7, (([127, 0, 0, 1], 1).into(), String::new())).unwrap();
+            parent.ties.admit(7, (([127, 0, 0, 1], 1).into(), String::new()), 0).unwrap();
         let (header, file) = (Bytes::from_static(b"which"), "snapshot".into());
         assert!(parent.ties.offer(id, [3; 16], header.clone(), file).await);
         assert!(matches!(said.recv().await, Some(Saying::Offer(ticket)) if ticket == [3; 16]));
