@@ -295,6 +295,41 @@ fn who_waits_for_nothing_stays_when_another_one_becomes_the_parent() {
 }
 
 #[test]
+fn a_better_parent_is_gone_to_only_where_nobody_waits_and_nobody_is_below() {
+    let mut chain = Chain::new();
+    let link = chain.tie(MEMBER, READER);
+    let (id, _) = chain.connect(READER);
+    let leaves = |chain: &mut Chain, link| {
+        let now = chain.now();
+        chain.servers[READER].leaves_quietly(link, now)
+    };
+    assert_eq!(chain.servers[MEMBER].distance_below(), Some(1));
+    assert_eq!(chain.servers[READER].distance_below(), Some(2));
+    // Nothing comes back from the member for a while.
+    let ties = std::mem::take(&mut chain.ties);
+    chain.create(READER, id, 1, "/waits");
+    chain.ties = ties;
+    assert!(!leaves(&mut chain, link), "a request has no outcome");
+    chain.untie(link);
+    chain.settle();
+    chain.closed.clear();
+    let link = chain.tie(MEMBER, READER);
+    let (id, _) = chain.connect(READER);
+    let below = chain.tie(READER, BELOW);
+    assert!(!leaves(&mut chain, link), "somebody is below");
+    chain.untie(below);
+    assert!(!leaves(&mut chain, link + 9), "it is another one");
+    assert!(leaves(&mut chain, link));
+    let left = chain.servers[READER].poll_parent();
+    assert_eq!(left, Some(ParentOutput::Leave("another parent is better")));
+    assert_eq!(chain.servers[READER].distance_below(), None);
+    chain.untie(link);
+    chain.create(READER, id, 1, "/after");
+    chain.tie(MEMBER, READER);
+    assert_eq!((chain.answers(READER, id), &chain.closed[..]), (vec![(1, OK)], &[][..]));
+}
+
+#[test]
 fn a_session_that_only_a_reader_hears_of_lives_and_ends_when_nobody_does() {
     let mut chain = Chain::new();
     chain.tie(MEMBER, READER);

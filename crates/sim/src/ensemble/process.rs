@@ -187,7 +187,9 @@ impl Thread {
     /// What has come in: messages of other servers, those of clients with them, and the bytes of all.
     pub(super) fn comes_in(&self) -> (u64, u64, u64) {
         self.inputs.iter().fold((0, 0, 0), |(of_servers, all, bytes), input| match input {
-            Input::Peer(_, message) => (of_servers + 1, all + 1, bytes + message.len() as u64),
+            Input::Peer(_, message) | Input::ReaderSays(_, message) | Input::ParentSays(_, _, message) => {
+                (of_servers + 1, all + 1, bytes + message.len() as u64)
+            }
             Input::Bytes(_, more) => (of_servers, all + 1, bytes + more.len() as u64),
             _ => (of_servers, all, bytes),
         })

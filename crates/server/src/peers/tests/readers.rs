@@ -7,6 +7,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::peers::frame::{self, FrameKind};
+use crate::peers::listing::{ListedReader, ReaderList};
 use crate::peers::reader_hello::{self, ReaderHello, ReaderPurpose};
 use crate::peers::stream::Stream;
 use crate::peers::tie::{self, Heard};
@@ -230,6 +231,7 @@ fn what_makes_no_sense_ends_a_tie() {
             (frame::encode(FrameKind::Message, &[]).to_vec(), "a word of no partition"),
             (frame::encode(FrameKind::Begin, &[&[1; 15]]).to_vec(), "its offer is cut short"),
             (frame::encode(FrameKind::Begin, &[&[1; 16]]).to_vec(), "it offers"),
+            (frame::encode(FrameKind::Listing, &[&[1]]).to_vec(), "its list of readers cannot be read"),
             (frame::encode(FrameKind::Hello, &[]).to_vec(), "where that has no meaning"),
             (frame::encode(FrameKind::Failed, &[b"enough\x1b"]).to_vec(), "has ended it: enough\\u{1b}"),
             (long, "a frame of 4294967295 bytes"),
@@ -282,5 +284,49 @@ fn a_snapshot_goes_to_who_has_its_ticket_alone() {
         assert!(parent.ties.take_back(id, &[5; 16]) && parent.ties.take_offer(&[5; 16]).is_none());
         parent.ties.gone(id);
         assert!(!parent.ties.offer(id, [6; 16], header, "snapshot".into()).await, "it is gone");
+    });
+}
+
+#[test]
+fn a_parent_says_how_it_stands_and_who_is_below_it() {
+    run(async {
+        let (parent, id, mut below, _run) = tied().await;
+        let reader = side(true, |_| {});
+        let standing = async || {
+            let (mut near, mut far) = tokio::io::duplex(1 << 10);
+            let answering = async {
+                let bytes = hello::receive(&mut far, FrameKind::Hello).await.unwrap();
+                reader_hello::answer(&mut far, (&parent.local, &parent.ties), bytes).await.unwrap()
+            };
+            let sides = (&reader.local, &*reader.ties);
+            let calling = reader_hello::call(&mut near, sides, ReaderPurpose::Snapshot, &[0; 16]);
+            let (called, answered) = tokio::join!(calling, answering);
+            // Nothing was offered to who shows no ticket.
+            assert!(parent.ties.take_offer(&answered.ticket).is_none());
+            let offer = called.unwrap().0.tie.unwrap().offer(Duration::from_micros(7));
+            (offer.readers, offer.readers_max, offer.distance, offer.round_trip_us)
+        };
+        assert_eq!(standing().await, (1, 2, None, 7));
+        parent.ties.set_distance(Some(3));
+        assert_eq!(standing().await, (1, 2, Some(3), 7));
+
+        let lower = ListedReader {
+            parent: None,
+            address: ([10, 0, 0, 9], 2183).into(),
+            since_ms: 5,
+            software: "stoa".into(),
+        };
+        let list = ReaderList { readers: vec![lower], left_out: 4 };
+        below.write_all(&frame::encode(FrameKind::Listing, &[&list.encode()])).await.unwrap();
+        let listed = async {
+            while parent.ties.list().readers.len() < 2 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, listed).await.unwrap();
+        let all = parent.ties.list();
+        let places: Vec<_> = all.readers.iter().map(|one| (one.address.port(), one.parent)).collect();
+        assert_eq!((places, all.left_out), (vec![(2182, None), (2183, Some(0))], 4));
+        parent.ties.end_below(id, "enough");
     });
 }
