@@ -1,8 +1,10 @@
 """Readers by the hundred below an ensemble: what they cost its clients and its leader.
 
 Each reader is a process in a network namespace of its own, below a member that does not lead, or below another reader. All
-of them share the processors of one machine with the members, which no reader does that has one to itself: so members and
-generator go before all else (run this by `chrt --rr 1`), and readers have what is left.
+of them share the processors of one machine with the members, which no reader does that has one to itself. So members and
+generator go before all else (run this by `chrt --rr 1`), readers have what is left, and the leader and the generator have a
+processor of their own: what a write waits for is then what it would wait for on machines of their own, but that all others
+share one.
 """
 
 import os
@@ -67,9 +69,10 @@ class Readers:
         self.readers = [Reader(first + at, port, fan_out) for at in range(count)]
         upper = self.readers[: len(members) * fan_out]
         for at, reader in enumerate(upper):
-            reader.parents = [members[at % len(members)], members[(at + 1) % len(members)]]
+            # One alone, so that it is below that one and no other.
+            reader.parents = [members[at % len(members)]]
         for at, reader in enumerate(self.readers[len(upper) :]):
-            reader.parents = [upper[at % len(upper)], members[at % len(members)]]
+            reader.parents = [upper[at % len(upper)]]
 
     def __enter__(self):
         try:
@@ -105,11 +108,20 @@ class Part:
     def __init__(self, run, ensemble, port):
         self.run, self.ensemble, self.port = run, ensemble, port
         self.args, self.seconds = run.args, run.seconds
+        # The processor of the leader and the generator, and those of all others.
+        self.own, self.rest = None, None
 
     def measure(self):
+        leader = self.ensemble.leader()
+        self.own = min(os.sched_getaffinity(0))
+        self.rest = os.sched_getaffinity(0) - {self.own} or {self.own}
+        for member in self.ensemble.members:
+            ensembles.pin(member.process.pid, {self.own} if member is leader else self.rest)
         self.look("without readers", [])
         with Readers(self.ensemble, self.args.readers, self.args.fan_out, self.port) as below:
             print(f"{self.args.readers} readers serve", flush=True)
+            for reader in below.readers:
+                ensembles.pin(reader.process.pid, self.rest)
             self.look(f"{self.args.readers} readers", below.readers)
             below.wait()
         self.look("without readers", [])
@@ -149,7 +161,7 @@ class Part:
         """One client of the leader writes at a pace that leaves the machine room for all of them."""
         leader = self.ensemble.leader()
         load = [*ONE_WRITER, "--payload", 1024, "--rate", self.args.rate, "--warmup", 1, "--duration", 3 * self.seconds]
-        result, _, spent, sent = self.watched(readers, lambda: measure.generate(None, [leader], *load))
+        result, _, spent, sent = self.watched(readers, lambda: measure.generate(self.own, [leader], *load))
         self.latency("one writer", how, result)
         others, count = [one for one in self.ensemble.members if one is not leader], result["operations"]
         # The warming up is counted by the system, and not by the generator.
@@ -167,7 +179,7 @@ class Part:
         leader = self.ensemble.leader()
         load = ["--op", "set", "--payload", 1024, "--sessions", self.args.sessions, "--pipeline", self.args.pipeline]
         load += ["--warmup", 0, "--duration", self.seconds]
-        result, _, spent, sent = self.watched(readers, lambda: measure.generate(None, self.ensemble.members, *load))
+        result, _, spent, sent = self.watched(readers, lambda: measure.generate(self.own, self.ensemble.members, *load))
         self.note("many writers: sets/s", how, result["throughput"])
         self.latency("many writers", how, result)
         count = result["operations"]
