@@ -22,8 +22,10 @@ pub struct Ensemble {
     pub servers: usize,
     /// Whether appends go down trees, from ten servers on.
     pub has_forest: bool,
-    /// How many readers there are, evenly below those that do not lead.
+    /// How many readers there are.
     pub readers: usize,
+    /// As many of them are right below each server that does not lead; the others are below those, evenly.
+    pub fan_out: usize,
     /// What things cost.
     pub costs: Costs,
 }
@@ -191,8 +193,10 @@ impl Ensemble {
         world.pass(BEGINS_US)?;
         let leader = world.leader().ok_or_else(|| Failure::Liveness("nobody leads".into()))?;
         if !readers.is_empty() {
-            let parents = (1..=self.servers as u8).filter(|id| *id != leader).cycle();
-            readers.iter().zip(parents).for_each(|(reader, parent)| world.hang(*reader, Some(parent)));
+            let others: Vec<u8> = (1..=self.servers as u8).filter(|id| *id != leader).collect();
+            let upper = readers.len().min(others.len() * self.fan_out);
+            let parents = others.iter().cycle().take(upper).chain(readers[..upper].iter().cycle());
+            readers.iter().zip(parents).for_each(|(reader, parent)| world.hang(*reader, Some(*parent)));
             world.pass(BEGINS_US)?;
             if world.tied() < readers.len() || world.leader() != Some(leader) {
                 return Err(Failure::Liveness("not all readers have a parent".into()));
@@ -328,7 +332,7 @@ mod tests {
     use super::*;
 
     fn ensemble(servers: usize, has_forest: bool) -> Ensemble {
-        Ensemble { servers, has_forest, readers: 0, costs: Costs::default() }
+        Ensemble { servers, has_forest, readers: 0, fan_out: 5, costs: Costs::default() }
     }
 
     #[test]

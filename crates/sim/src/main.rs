@@ -172,9 +172,12 @@ struct Costed {
     /// Mbit/s that a server sends, and receives; 0 for no bound.
     #[arg(long, default_value_t = 1000)]
     mbit: u64,
-    /// As many readers, evenly right below those that do not lead, up to 200; several numbers with commas between them.
+    /// As many readers, up to 245; several numbers with commas between them.
     #[arg(long, value_delimiter = ',', default_value = "0")]
     readers: Vec<usize>,
+    /// As many of them are right below each server that does not lead; the others are below those.
+    #[arg(long, default_value_t = 5)]
+    fan_out: usize,
     /// Only what is said when idle, writes, or failures; otherwise all of it.
     #[arg(long)]
     only: Option<String>,
@@ -343,7 +346,8 @@ impl Costed {
             for (servers, readers) in self.sizes() {
                 for has_forest in [false, true].into_iter().filter(|has_forest| !has_forest || servers >= 10)
                 {
-                    let ensemble = costed::Ensemble { servers, has_forest, readers, costs };
+                    let ensemble =
+                        costed::Ensemble { servers, has_forest, readers, fan_out: self.fan_out, costs };
                     if let Err(failure) = part(self, ensemble) {
                         say(&failure);
                         return ExitCode::from(code_of(&failure));
