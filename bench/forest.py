@@ -14,6 +14,7 @@ import time
 
 import ensembles
 import measure
+import readers
 import report
 import servers
 import wires
@@ -21,12 +22,13 @@ import wires
 FORESTS = {"stoa": (5, 5), "stoa 3-3": (3, 3)}
 STAR, PEER = "stoa star", "zookeeper"
 KINDS = [PEER, STAR, *FORESTS]
-PARTS = ["sets", "broadcast", "leader", "latency"]
+PARTS = ["sets", "broadcast", "leader", "latency", "readers"]
 TITLES = {
     "sets": "Sets of 1 KiB, clients at all servers (figure 6)",
     "broadcast": "Sets of 1 KiB, clients at the leader alone (figure 7)",
     "leader": "The leader is killed (figure 8)",
     "latency": "One client that creates znodes of 1 KiB, one after the other (figure 10)",
+    "readers": "Readers below the members that do not lead",
 }
 CLIENT_PORT, PEER_PORT, ELECTION_PORT = 2181, 2888, 3888
 # Fifty of them share the machine.
@@ -51,12 +53,13 @@ class Machine(ensembles.Member):
 class Ensemble(ensembles.Ensemble):
     MEMBER = Machine
 
-    def __init__(self, name, size):
+    def __init__(self, name, size, readers_max=0):
         self.name = name
         flags = ["--forest-servers-min", "0"]
         if name in FORESTS:
             trees, children = FORESTS[name]
             flags = ["--forest-trees", trees, "--forest-children", children]
+        flags += ["--max-readers", readers_max]
         kind = PEER if name == PEER else "stoa"
         self.kind = kind
         ports = (CLIENT_PORT, PEER_PORT, ELECTION_PORT)
@@ -70,12 +73,6 @@ class Ensemble(ensembles.Ensemble):
             wires.limit(member.number, rate)
 
 
-def cpu_seconds(member):
-    with open(f"/proc/{member.process.pid}/stat", encoding="ascii") as stat:
-        fields = stat.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / 100
-
-
 class Run(measure.Samples):
     def __init__(self, args):
         super().__init__()
@@ -84,7 +81,7 @@ class Run(measure.Samples):
 
     def ensemble(self, name, size):
         began = time.monotonic()
-        with Ensemble(name, size) as ensemble:
+        with Ensemble(name, size, self.args.readers) as ensemble:
             print(f"{name}, {size} servers: ready after {time.monotonic() - began:.1f} s", flush=True)
             for rate in self.args.limits:
                 ensemble.limit(None if rate == NO_LIMIT else rate)
@@ -102,9 +99,9 @@ class Run(measure.Samples):
         targets = [leader] if part == "broadcast" else ensemble.members
         load = ["--op", "set", "--payload", PAYLOAD, "--sessions", self.args.sessions, "--pipeline", self.args.pipeline]
         measure.generate(None, targets, *load, "--warmup", 0, "--duration", self.seconds / 2)
-        before, sent, clock = [cpu_seconds(one) for one in ensemble.members], wires.sent(), time.monotonic()
+        before, sent, clock = [readers.cpu_seconds(one) for one in ensemble.members], wires.sent(), time.monotonic()
         result = measure.generate(None, targets, *load, "--prepared", "--warmup", 0, "--duration", self.seconds)
-        spent = [cpu_seconds(one) - had for one, had in zip(ensemble.members, before)]
+        spent = [readers.cpu_seconds(one) - had for one, had in zip(ensemble.members, before)]
         now, operations = wires.sent(), result["operations"]
         seconds = time.monotonic() - clock
         size, packets = (new - old for new, old in zip(now[leader.number], sent[leader.number]))
@@ -139,6 +136,10 @@ class Run(measure.Samples):
                 leader.launch()
                 ensemble.wait_in_quorum()
 
+    def readers(self, ensemble):
+        if ensemble.kind != PEER:
+            readers.Part(self, ensemble, CLIENT_PORT).measure()
+
     def latency(self, ensemble):
         leader = ensemble.leader()
         at = [next(member for member in ensemble.members if member is not leader)]
@@ -170,6 +171,7 @@ class Report:
         return "\n".join(rows)
 
     def plot(self, part, rate):
+        """Figures of an ensemble by its size; how many readers there are is no size."""
         figure = self.figures(part, rate)[0]
         series = []
         for kind in self.run.args.kinds:
@@ -187,7 +189,8 @@ class Report:
             for rate in self.run.args.limits:
                 if figures := self.figures(part, rate):
                     what = "Without a limit." if rate == NO_LIMIT else f"Each server sends at most {rate}."
-                    said += [what, *(self.table(part, rate, figure) for figure in figures), self.plot(part, rate)]
+                    said += [what, *(self.table(part, rate, figure) for figure in figures)]
+                    said += [] if part == "readers" else [self.plot(part, rate)]
         return "\n\n".join(said) + "\n"
 
 
@@ -196,19 +199,23 @@ def main():
     numbers = lambda text: [int(number) for number in text.split(",")]
     parser.add_argument("--servers", type=numbers, default=[3, 15, 50], help="sizes of ensembles (3,15,50)")
     parser.add_argument("--kinds", type=measure.some_of(KINDS), default=KINDS)
-    parser.add_argument("--parts", type=measure.some_of(PARTS), default=PARTS)
+    parser.add_argument("--parts", type=measure.some_of(PARTS), default=[part for part in PARTS if part != "readers"])
     parser.add_argument("--limits", type=lambda text: text.split(","), default=[NO_LIMIT, "100mbit"])
     parser.add_argument("--sessions", type=int, default=100)
     parser.add_argument("--pipeline", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--kills", type=int, default=3, help="how often the leader is killed at each turn (3)")
+    parser.add_argument("--readers", type=int, default=100, help="how many of them are below an ensemble (100)")
+    parser.add_argument("--fan-out", type=int, default=5, help="how many are below each member that does not lead (5)")
+    parser.add_argument("--rate", type=int, default=20, help="writes a second of the one writer above readers (20)")
     parser.add_argument("--suffix", default="", help="behind the names of the results")
     args = parser.parse_args()
     if args.quick:
         args.servers = args.servers[:1]
     # Before the network is one that leads nowhere.
     measure.prepare(args)
-    if not wires.within(max(args.servers)):
+    below = args.readers if "readers" in args.parts else 0
+    if not wires.within(max(args.servers) + below):
         return
     tempfile.tempdir = "/dev/shm"
     facts, run = measure.watched_machine(), Run(args)

@@ -66,7 +66,7 @@ impl Pair {
         let name = self.name();
         self.parent.server.reader_connected(name, self.parent.now);
         assert!(self.reader.server.parent_met(history.id, self.reader.now));
-        self.reader.server.parent_connected(self.link, self.reader.now);
+        self.reader.server.parent_connected(self.link, true, self.reader.now);
     }
 
     fn untie(&mut self) {
@@ -105,7 +105,8 @@ impl Pair {
                 self.tie();
             }
             if let Some((of, output)) = self.parent.server.poll_reader() {
-                self.carry_down(of, output, hears);
+                // There is one reader at a time: an older one's words are for nobody.
+                of.into_iter().for_each(|of| self.carry_down(of, output.clone(), hears));
             } else if let Some(output) = self.reader.server.poll_parent() {
                 match output {
                     ParentOutput::Say(link, word) if link == self.link && self.is_tied => {

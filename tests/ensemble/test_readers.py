@@ -10,9 +10,27 @@ import time
 import pytest
 from kazoo.exceptions import KazooException, NodeExistsError
 
-from members import ENVIRONMENT, HOST, SETTINGS, Ensemble, Member, eventually
+from members import ENVIRONMENT, HOST, SETTINGS, Ensemble, Member, eventually, free_port
 
+IN_ORDER = ["--reader-in-order", "true"]
 LETS_READERS_IN = {**ENVIRONMENT, "STOA_MAX_READERS": "10"}
+
+
+class Seen(Ensemble):
+    """An ensemble whose servers have admin HTTP."""
+
+    def __init__(self):
+        super().__init__(environment=LETS_READERS_IN)
+        self.admins = [f"{HOST}:{free_port()}" for _ in self.members]
+        for member, admin in zip(self.members, self.admins):
+            port = f"admin.serverPort={admin.partition(':')[2]}"
+            member.config.write_text(member.config.read_text().replace("admin.enableServer=false", port))
+
+    def readers(self):
+        """What `stoa readers` says of all of them."""
+        stoa = shlex.split(self.members[0].command)[0]
+        command = [stoa, "readers", "--admin", ",".join(self.admins)]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
 
 
 class Alone(Ensemble):
@@ -133,7 +151,7 @@ def test_a_chain_of_readers_serves_everything(ensemble):
 
 def test_clients_that_wait_for_nothing_stay_when_the_parent_is_killed(ensemble):
     first, second = [it for it in ensemble.members if it is not ensemble.leader]
-    reader = Reader(ensemble, "orphan", [first, second])
+    reader = Reader(ensemble, "orphan", [first, second], IN_ORDER)
     with ended(reader):
         reader.start()
         ready(reader)
@@ -159,7 +177,7 @@ def test_clients_that_wait_for_nothing_stay_when_the_parent_is_killed(ensemble):
 
 def test_what_is_under_way_when_the_parent_is_killed_is_carried_out_once_or_not_at_all(ensemble):
     first, second = [it for it in ensemble.members if it is not ensemble.leader]
-    reader = Reader(ensemble, "busy", [first, second])
+    reader = Reader(ensemble, "busy", [first, second], IN_ORDER)
     with ended(reader):
         reader.start()
         ready(reader)
@@ -210,6 +228,33 @@ def test_a_reader_that_restarts_goes_on_from_what_it_has(ensemble):
         again = client(ensemble, reader)
         again.sync("/")
         assert again.get("/restart")[0] == b"meanwhile"
+
+
+def test_readers_spread_over_their_parents_and_are_listed_with_those_below_them():
+    with Seen() as ensemble:
+        readers = [Reader(ensemble, f"spread-{number}", ensemble.members) for number in range(6)]
+        lower = Reader(ensemble, "lower-still", readers[:1])
+        with ended(*readers, lower):
+            for reader in readers:
+                reader.start()
+                ready(reader)
+            parents = [reader.parent for reader in readers]
+            counts = [parents.count(member.peer_port) for member in ensemble.members]
+            # Each has taken the better one of two that chance has named.
+            assert sum(counts) == 6 and max(counts) <= 4, counts
+            lower.start()
+            ready(lower)
+
+            def lines():
+                return {one: line for line in ensemble.readers() for one in [*readers, lower] if f":{one.port} " in line}
+
+            found = eventually("all are listed", lambda: len(lines()) == 7 and lines())
+            depths = {one.number: len(line) - len(line.lstrip()) for one, line in found.items()}
+            assert depths == {**{one.number: 2 for one in readers}, lower.number: 4}
+            assert found[readers[0]].endswith(", 1 below it")
+            # Who is gone is not listed any more.
+            lower.kill()
+            eventually("it is gone", lambda: lower not in lines())
 
 
 def test_who_is_not_to_be_a_reader_is_told_why(ensemble):

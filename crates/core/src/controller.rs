@@ -5,6 +5,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use stoa_front::ConnectionId;
 use stoa_placement::{Balancer, HINTS_PATH, Hints, LoadReport, Move, MoveRefusal};
 
 /// A move that was done or refused.
@@ -57,6 +58,8 @@ pub(crate) struct Controller {
     pub(crate) followers: BTreeMap<u8, Reads>,
     /// At the others: when it was told last.
     pub(crate) told_reads_us: u64,
+    /// What the clients of readers right below this server read, or those of the busiest one below each.
+    pub(crate) readers: BTreeMap<ConnectionId, Reads>,
     /// Those of the window that has just ended, as they come.
     pub(crate) arriving: Vec<(u8, LoadReport)>,
     /// As they were read last; `None` when they may have changed.

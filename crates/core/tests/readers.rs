@@ -65,7 +65,7 @@ impl Chain {
         self.servers[above].reader_connected(ConnectionId::of_reader(link), now);
         let history = self.servers[above].history().expect("it has one").id;
         assert!(self.servers[below].parent_met(history, now));
-        self.servers[below].parent_connected(link, now);
+        self.servers[below].parent_connected(link, true, now);
         self.pass(100);
         link
     }
@@ -95,8 +95,9 @@ impl Chain {
     fn moves(&mut self, at: usize) -> bool {
         let now = self.now();
         let mut moved = false;
-        while let Some((name, output)) = self.servers[at].poll_reader() {
+        while let Some((names, output)) = self.servers[at].poll_reader() {
             moved = true;
+            let [name] = names[..] else { panic!("nobody has more than one reader") };
             let link = *self.ties.keys().find(|link| ConnectionId::of_reader(**link) == name).unwrap_or(&0);
             match (self.ties.get(&link).copied(), output) {
                 (Some((_, below)), ReaderOutput::Say(down)) => {
@@ -291,6 +292,41 @@ fn who_waits_for_nothing_stays_when_another_one_becomes_the_parent() {
     let after = chain.servers[MEMBER].tree().session_contact(session.session_id).expect("it is there");
     assert_ne!(before, after, "it was brought there anew");
     assert!(chain.has(MEMBER, "/idle/later") && !chain.has(MEMBER, "/busy"));
+}
+
+#[test]
+fn a_better_parent_is_gone_to_only_where_nobody_waits_and_nobody_is_below() {
+    let mut chain = Chain::new();
+    let link = chain.tie(MEMBER, READER);
+    let (id, _) = chain.connect(READER);
+    let leaves = |chain: &mut Chain, link| {
+        let now = chain.now();
+        chain.servers[READER].leaves_quietly(link, now)
+    };
+    assert_eq!(chain.servers[MEMBER].distance_below(), Some(1));
+    assert_eq!(chain.servers[READER].distance_below(), Some(2));
+    // Nothing comes back from the member for a while.
+    let ties = std::mem::take(&mut chain.ties);
+    chain.create(READER, id, 1, "/waits");
+    chain.ties = ties;
+    assert!(!leaves(&mut chain, link), "a request has no outcome");
+    chain.untie(link);
+    chain.settle();
+    chain.closed.clear();
+    let link = chain.tie(MEMBER, READER);
+    let (id, _) = chain.connect(READER);
+    let below = chain.tie(READER, BELOW);
+    assert!(!leaves(&mut chain, link), "somebody is below");
+    chain.untie(below);
+    assert!(!leaves(&mut chain, link + 9), "it is another one");
+    assert!(leaves(&mut chain, link));
+    let left = chain.servers[READER].poll_parent();
+    assert_eq!(left, Some(ParentOutput::Leave("another parent is better")));
+    assert_eq!(chain.servers[READER].distance_below(), None);
+    chain.untie(link);
+    chain.create(READER, id, 1, "/after");
+    chain.tie(MEMBER, READER);
+    assert_eq!((chain.answers(READER, id), &chain.closed[..]), (vec![(1, OK)], &[][..]));
 }
 
 #[test]

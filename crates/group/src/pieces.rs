@@ -47,15 +47,20 @@ impl Pieces {
             return;
         }
         self.len += bytes.len();
-        if !self.tail.is_empty() {
-            self.list.push(self.tail.split().freeze());
-        }
+        self.seal();
         self.list.push(bytes.clone());
     }
 
     /// How many of these bytes [`Pieces::put_shared`] copies.
     pub(crate) fn copied(bytes: &Bytes) -> usize {
         if bytes.len() < SHARED_BYTES_MIN { bytes.len() } else { 0 }
+    }
+
+    /// Ends the short parts: what is cloned from now on is shared to the last byte.
+    pub fn seal(&mut self) {
+        if !self.tail.is_empty() {
+            self.list.push(self.tail.split().freeze());
+        }
     }
 
     /// The pieces.
@@ -125,6 +130,9 @@ mod tests {
         assert_eq!(shared, Some(long.as_ptr()));
         assert_eq!(pieces.clone().into_iter().flatten().collect::<Vec<_>>(), expected);
         assert_eq!(pieces, Pieces::from(Bytes::from(expected.clone())));
+        pieces.seal();
+        let ends = |of: &Pieces| of.iter().last().map(<[u8]>::as_ptr);
+        assert_eq!((ends(&pieces.clone()), pieces.iter().count()), (ends(&pieces), 3));
         assert_eq!(pieces.join(), expected);
     }
 }

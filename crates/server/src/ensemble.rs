@@ -87,7 +87,8 @@ impl Meeting {
             None => return Err("server-id is none of the ids of servers".to_owned()),
         };
         let max = usize::try_from(settings.max_readers).unwrap_or(usize::MAX);
-        let (ties, tied) = Ties::new((settings.is_reader(), home.tag), tree_options.levels, max, partitions);
+        let who = (settings.is_reader(), home.tag);
+        let (ties, tied) = Ties::new(who, tree_options.levels, (max, settings.port), partitions);
         let common = common.with_ties(ties);
         let (port, callers) = PeerPort::new(partitions, &common);
         let meetings = (0..).zip(callers.into_iter().zip(tied)).map(|(partition, (callers, tied))| {
@@ -136,7 +137,7 @@ impl Meeting {
         let peers = Peers::start(options, members, peer_events);
         servers.iter().for_each(|servers| peers.tell_servers(servers));
         let parents = settings.reader_of.iter().filter(|_| is_first).map(parent).collect();
-        peers.tie(tied, parents);
+        peers.tie(tied, (parents, settings.reader_in_order));
         Ok(Ensemble {
             peers,
             told: RefCell::default(),
@@ -332,11 +333,13 @@ impl Ensemble {
                 }
                 server.reader_snapshot_sent(id, result.is_ok(), now);
             }
-            TieEvent::ParentCame(link, history) if server.parent_met(history, now) => {
+            TieEvent::ParentCame(link, history, takes_reads) if server.parent_met(history, now) => {
                 self.peers.set_standing(Standing::Has(history));
-                server.parent_connected(link, now);
+                server.parent_connected(link, takes_reads, now);
             }
-            TieEvent::ParentCame(link, history) => {
+            // The tie ends where it does.
+            TieEvent::ParentBetter(link) => _ = server.leaves_quietly(link, now),
+            TieEvent::ParentCame(link, history, _) => {
                 ties.leave_link(link, &format!("it is of another ensemble, {history}"));
             }
             TieEvent::ParentSays(link, word) => {
@@ -360,15 +363,18 @@ impl Ensemble {
     /// or threads. Returns whether there was anything.
     pub(crate) fn carry_ties(&self, server: &mut Replica) -> bool {
         let (ties, partition) = (self.peers.ties(), self.share.partition);
+        if partition == FIRST && ties.max() > 0 {
+            ties.set_distance(server.distance_below());
+        }
         if !ties.are_in_use() {
             return false;
         }
         let mut any = false;
-        while let Some((id, output)) = server.poll_reader() {
+        while let Some((ids, output)) = server.poll_reader() {
             any = true;
-            match output {
-                ReaderOutput::Say(word) => ties.say_below(id, partition, word.encode()),
-                ReaderOutput::Snapshot { position, message } => {
+            match (output, ids.first().copied()) {
+                (ReaderOutput::Say(word), _) => ties.say_below(&ids, partition, word.encode()),
+                (ReaderOutput::Snapshot { position, message }, Some(id)) => {
                     let newest = self.newest.borrow().clone();
                     match newest.filter(|snapshot| snapshot.position == position) {
                         Some(snapshot) => {
@@ -381,7 +387,8 @@ impl Ensemble {
                         }
                     }
                 }
-                ReaderOutput::Drop(why) => ties.end_below(id, why),
+                (ReaderOutput::Drop(why), Some(id)) => ties.end_below(id, why),
+                (_, None) => {}
             }
         }
         while let Some(output) = server.poll_parent() {

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::config::Member;
 use crate::driver::Driver;
 use crate::ensemble::Ensemble;
-use crate::peers::PeerStatus;
+use crate::peers::{ListedReader, PeerStatus};
 use crate::threads::Neighbours;
 use crate::view::{self, NO_SITES, SiteOrder, Source};
 
@@ -198,9 +198,18 @@ impl Driver {
             last_error: parent.last_error,
             parents_found: parent.found,
         });
+        let list = ties.list();
+        let place = |of: ListedReader| view::ReaderPlace {
+            parent: of.parent,
+            address: of.address,
+            software: of.software,
+            connected_ms: of.since_ms,
+        };
         view::ReadersView {
             max: ties.max() as u64,
             readers: readers.collect(),
+            all: list.readers.into_iter().map(place).collect(),
+            left_out: list.left_out.into(),
             lagging: server.readers().1 as u64,
             refused: ties.refused(),
             parent,

@@ -22,6 +22,10 @@ pub struct Ensemble {
     pub servers: usize,
     /// Whether appends go down trees, from ten servers on.
     pub has_forest: bool,
+    /// How many readers there are.
+    pub readers: usize,
+    /// As many of them are right below each server that does not lead; the others are below those, evenly.
+    pub fan_out: usize,
     /// What things cost.
     pub costs: Costs,
 }
@@ -58,6 +62,8 @@ pub struct Written {
     pub batch_bytes: u64,
     /// What the leader has said and heard meanwhile.
     pub leader: Exchanged,
+    /// The same of a parent of readers; nothing where there are none.
+    pub parent: Exchanged,
 }
 
 /// When writes were sent, and when they were answered.
@@ -166,6 +172,7 @@ impl Ensemble {
     fn begin(self, seed: u64) -> Result<(World, u8), Failure> {
         let mut settings = Settings { servers: self.servers, faults: CALM, ..Settings::base() };
         settings.manners.clients = 0;
+        settings = settings.with_readers(self.readers);
         settings.segment_bytes = 4 << 20;
         let own = stoa_core::Config::default();
         settings.config = stoa_core::Config {
@@ -181,8 +188,20 @@ impl Ensemble {
         };
         let mut world = World::empty(seed, settings, false);
         world.charge(self.costs);
+        let readers = world.readers();
+        readers.iter().for_each(|reader| world.hang(*reader, None));
         world.pass(BEGINS_US)?;
         let leader = world.leader().ok_or_else(|| Failure::Liveness("nobody leads".into()))?;
+        if !readers.is_empty() {
+            let others: Vec<u8> = (1..=self.servers as u8).filter(|id| *id != leader).collect();
+            let upper = readers.len().min(others.len() * self.fan_out);
+            let parents = others.iter().cycle().take(upper).chain(readers[..upper].iter().cycle());
+            readers.iter().zip(parents).for_each(|(reader, parent)| world.hang(*reader, Some(*parent)));
+            world.pass(BEGINS_US)?;
+            if world.tied() < readers.len() || world.leader() != Some(leader) {
+                return Err(Failure::Liveness("not all readers have a parent".into()));
+            }
+        }
         Ok((world, leader))
     }
 
@@ -220,6 +239,9 @@ impl Ensemble {
         world.pass(500_000)?;
         let (before, entries, entry_bytes) =
             (world.exchanged(leader), world.committed(), world.committed_bytes());
+        let parent = (1..=self.servers as u8).find(|id| *id != leader).filter(|_| self.readers > 0);
+        let of_parent = |world: &World| parent.map(|id| world.exchanged(id)).unwrap_or_default();
+        let parent_before = of_parent(&world);
         records.iter().for_each(|record| record.borrow_mut().clear());
         world.pass(LASTS_US)?;
         let mut took: Vec<u64> = Vec::new();
@@ -235,6 +257,7 @@ impl Ensemble {
             batches: world.committed() - entries,
             batch_bytes: world.committed_bytes() - entry_bytes,
             leader: less(world.exchanged(leader), before),
+            parent: less(of_parent(&world), parent_before),
         })
     }
 
@@ -309,7 +332,21 @@ mod tests {
     use super::*;
 
     fn ensemble(servers: usize, has_forest: bool) -> Ensemble {
-        Ensemble { servers, has_forest, costs: Costs::default() }
+        Ensemble { servers, has_forest, readers: 0, fan_out: 5, costs: Costs::default() }
+    }
+
+    #[test]
+    fn readers_cost_the_leader_nothing_and_a_write_little() {
+        let without = ensemble(5, false).write(1, (1, 1), 1000).unwrap();
+        let with = Ensemble { readers: 40, ..ensemble(5, false) }.write(1, (1, 1), 1000).unwrap();
+        let bytes = |it: &Written| it.leader.sent_bytes as f64 / it.batch_bytes as f64;
+        assert!((0.99..1.01).contains(&(bytes(&with) / bytes(&without))), "{with:?} {without:?}");
+        assert!(with.median_us as f64 <= 1.1 * without.median_us as f64, "{with:?} {without:?}");
+        let each = with.parent.sent as f64 / with.batches as f64;
+        assert!(
+            (10.0..16.0).contains(&each),
+            "one for each of ten readers, and what the leader is told: {each}"
+        );
     }
 
     #[test]

@@ -172,6 +172,12 @@ struct Costed {
     /// Mbit/s that a server sends, and receives; 0 for no bound.
     #[arg(long, default_value_t = 1000)]
     mbit: u64,
+    /// As many readers, up to 245; several numbers with commas between them.
+    #[arg(long, value_delimiter = ',', default_value = "0")]
+    readers: Vec<usize>,
+    /// As many of them are right below each server that does not lead; the others are below those.
+    #[arg(long, default_value_t = 5)]
+    fan_out: usize,
     /// Only what is said when idle, writes, or failures; otherwise all of it.
     #[arg(long)]
     only: Option<String>,
@@ -337,10 +343,11 @@ impl Costed {
         for (_, part) in
             parts.iter().filter(|(name, _)| self.only.as_deref().is_none_or(|only| only == *name))
         {
-            for servers in &self.servers {
-                for has_forest in [false, true].into_iter().filter(|has_forest| !has_forest || *servers >= 10)
+            for (servers, readers) in self.sizes() {
+                for has_forest in [false, true].into_iter().filter(|has_forest| !has_forest || servers >= 10)
                 {
-                    let ensemble = costed::Ensemble { servers: *servers, has_forest, costs };
+                    let ensemble =
+                        costed::Ensemble { servers, has_forest, readers, fan_out: self.fan_out, costs };
                     if let Err(failure) = part(self, ensemble) {
                         say(&failure);
                         return ExitCode::from(code_of(&failure));
@@ -349,6 +356,10 @@ impl Costed {
             }
         }
         ExitCode::SUCCESS
+    }
+
+    fn sizes(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.servers.iter().flat_map(|servers| self.readers.iter().map(|readers| (*servers, *readers)))
     }
 
     fn idle(&self, ensemble: costed::Ensemble) -> Result<(), Failure> {
@@ -377,6 +388,11 @@ impl Costed {
                 each(it.leader.received, it.batches),
                 each(it.leader.sent_bytes, it.batch_bytes),
             ));
+            if ensemble.readers > 0 {
+                let (sent, received) =
+                    (each(it.parent.sent, it.batches), each(it.parent.received, it.batches));
+                say(&format_args!("     a parent sends {sent:.1} messages an entry, receives {received:.1}"));
+            }
         }
         Ok(())
     }
@@ -409,7 +425,13 @@ impl Costed {
 type CostedPart = fn(&Costed, costed::Ensemble) -> Result<(), Failure>;
 
 fn title(ensemble: costed::Ensemble) -> String {
-    format!("{:3} servers, {}", ensemble.servers, if ensemble.has_forest { "trees" } else { "star " })
+    let readers =
+        if ensemble.readers > 0 { format!(", {} readers", ensemble.readers) } else { String::new() };
+    format!(
+        "{:3} servers, {}{readers}",
+        ensemble.servers,
+        if ensemble.has_forest { "trees" } else { "star " }
+    )
 }
 
 impl Sites {

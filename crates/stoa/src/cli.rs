@@ -16,6 +16,7 @@ use crate::inspect::{self, LogCommand, SnapshotCommand};
 use crate::model::{self, ModelCommand};
 use crate::partitions::{self, PartitionsArgs};
 use crate::proxy::{self, ProxyArgs};
+use crate::readers::{self, ReadersArgs};
 use crate::shell::{self, ShellArgs};
 use crate::sites::{self, SitesCommand};
 
@@ -41,6 +42,8 @@ enum Command {
     Partitions(PartitionsArgs),
     /// Shows by which servers what the leader says reaches the others, and how late each is
     Forest(ForestArgs),
+    /// Shows all readers of an ensemble, and below whom each of them is
+    Readers(ReadersArgs),
     /// Shows how the sites stand, and who holds a token
     Sites(SitesCommand),
     /// Makes an authority and certificates of it, to try TLS out with
@@ -122,6 +125,7 @@ impl Cli {
             Command::Shell(args) => shell::run(args).map(|()| ExitCode::SUCCESS),
             Command::Partitions(args) => partitions::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Forest(args) => forest::run(&args).map(|()| ExitCode::SUCCESS),
+            Command::Readers(args) => readers::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Sites(args) => sites::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Certificate(args) => certificate::run(&args).map(|()| ExitCode::SUCCESS),
             Command::Bench(args) => bench::execute(&args).map(|()| ExitCode::SUCCESS),

@@ -14,6 +14,7 @@ mod lost;
 mod model;
 mod partitions;
 mod proxy;
+mod readers;
 mod shell;
 mod sites;
 mod tls;

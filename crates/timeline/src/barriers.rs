@@ -34,6 +34,11 @@ impl<C> Barriers<C> {
         Self { last: u64::from(server) << 56 | random >> 8, unasked: None, waiting: VecDeque::new() }
     }
 
+    /// Whether nobody waits for anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Whether the answer to this question has not come, or not been reached.
     pub(crate) fn is_waiting(&self, id: u64) -> bool {
         self.find(id).is_some()

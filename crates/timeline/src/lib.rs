@@ -32,6 +32,7 @@ mod forest;
 mod forest_status;
 mod known_disks;
 mod message;
+mod parents;
 mod peers;
 mod progress;
 mod reader_message;
@@ -50,6 +51,7 @@ pub use forest_status::{
 };
 pub use known_disks::{Acquaintance, Disks, KnownDisk, KnownDisks};
 pub use message::{BadMessage, Forward, Message};
+pub use parents::{ParentChoice, ParentOffer};
 pub use peers::{Wanted, member_of, server_of, servers_of};
 pub use progress::Lead;
 pub use reader_message::{CHAIN_MAX, Down, Up};

@@ -25,12 +25,12 @@ pub(crate) const STANDS_HEARTBEATS: u64 = 2;
 /// So many election timeouts a reader waits for a parent that is not attached, or knows of no leader.
 pub(crate) const PATIENCE_ELECTIONS: u64 = 3;
 
-/// Something for a reader below this server.
+/// Something for readers below this server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReaderOutput {
-    /// A message of this partition to the same one there.
+    /// A message of this partition to the same one there: to all of them the same, so its bytes are made once.
     Say(Down),
-    /// The newest snapshot, which is at this position of the log, and the message that goes with it. Say what became of
+    /// To one of them: the newest snapshot, which is at this position of the log, and the message that goes with it. Say what became of
     /// it with [`crate::Timeline::reader_snapshot_sent`].
     Snapshot {
         /// Which snapshot.
@@ -38,7 +38,7 @@ pub enum ReaderOutput {
         /// The message.
         message: Bytes,
     },
-    /// The connection is to be ended, for this reason.
+    /// The connection with one is to be ended, for this reason.
     Drop(&'static str),
 }
 
@@ -91,6 +91,8 @@ pub(crate) struct Parent {
     pub(crate) below: Option<Below>,
     /// On which connection this partition speaks.
     pub(crate) speaks_on: Option<u64>,
+    /// It is told what is read here.
+    pub(crate) takes_reads: bool,
     /// This partition has somebody who asks in its place.
     pub(crate) is_attached: bool,
     /// Who leads, as was told last.
@@ -106,7 +108,8 @@ pub(crate) struct Parent {
 pub(crate) struct Readers<C> {
     pub(crate) children: BTreeMap<C, Child>,
     pub(crate) parent: Option<Box<Parent>>,
-    pub(crate) to_children: VecDeque<(C, ReaderOutput)>,
+    /// What is the same for several is made once.
+    pub(crate) to_children: VecDeque<(Vec<C>, ReaderOutput)>,
     pub(crate) to_parent: VecDeque<ParentOutput>,
     /// A snapshot is wanted for one of them.
     pub(crate) wants_snapshot: bool,
@@ -133,25 +136,27 @@ impl<C: Copy + Ord> Readers<C> {
     }
 
     pub(crate) fn say(&mut self, to: C, message: Down) {
+        self.say_to(alloc::vec![to], message);
+    }
+
+    /// The same to these.
+    pub(crate) fn say_to(&mut self, to: Vec<C>, message: Down) {
         self.to_children.push_back((to, ReaderOutput::Say(message)));
     }
 
-    /// The same to all.
-    pub(crate) fn say_to_all(&mut self, message: &Down) {
-        let all: Vec<C> = self.children.keys().copied().collect();
-        all.into_iter().for_each(|child| self.say(child, message.clone()));
+    pub(crate) fn all(&self) -> Vec<C> {
+        self.children.keys().copied().collect()
     }
 
     /// A reader has to look for another parent, or come again.
     pub(crate) fn drop_child(&mut self, child: C, why: &'static str) {
         if self.children.remove(&child).is_some() {
-            self.to_children.push_back((child, ReaderOutput::Drop(why)));
+            self.to_children.push_back((alloc::vec![child], ReaderOutput::Drop(why)));
         }
     }
 
     pub(crate) fn drop_children(&mut self, why: &'static str) {
-        let all: Vec<C> = self.children.keys().copied().collect();
-        all.into_iter().for_each(|child| self.drop_child(child, why));
+        self.all().into_iter().for_each(|child| self.drop_child(child, why));
     }
 }
 

@@ -123,8 +123,8 @@ pub enum Delivery {
     /// The log had no room for what was proposed.
     NoRoom,
     /// At a reader: this member asks the ensemble in its place from now on, by way of the connection with this number;
-    /// or nobody does.
-    Attached(Option<(u8, u64)>),
+    /// or nobody does. The last one says whether the parent takes what is read here.
+    Attached(Option<(u8, u64, bool)>),
     /// At a reader: so many of the partition's requests, the oldest without one, are called this and what follows.
     Numbered {
         /// What the first is called.

@@ -16,6 +16,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
+use stoa_front::ConnectionId;
 use stoa_partition::{Asked, Now};
 use stoa_placement::{
     FIRST, HINTS_PATH, Hints, LoadReport, Move, MoveRefusal, Rates, SubtreeLoad, is_at_or_below,
@@ -61,7 +62,8 @@ impl Replica {
     /// to read. Writes are the same everywhere.
     fn say_load(&mut self) {
         let mut report = self.leader.load.report().clone();
-        let busiest = self.leader.controller.followers.values().max_by_key(|reads| reads.total);
+        let Controller { followers, readers, .. } = &self.leader.controller;
+        let busiest = followers.values().chain(readers.values()).max_by_key(|reads| reads.total);
         if let Some(Reads { total, subtrees }) = busiest.filter(|reads| reads.total > report.total.reads) {
             report.total.reads = *total;
             // How its thread fares is not known here.
@@ -82,18 +84,68 @@ impl Replica {
 
     /// At a server that does not lead: tells who does what is read here. It has its writes anyway.
     fn tell_reads(&mut self) {
-        let now_us = self.now.mono_us;
         let is_over = self.leader.load.next_wake_us().is_none();
-        let is_due = is_over || now_us >= self.leader.controller.told_reads_us + TELL_READS_US;
+        if is_over || self.is_time_to_tell_reads() {
+            self.say_reads();
+        }
+    }
+
+    fn is_time_to_tell_reads(&self) -> bool {
+        self.now.mono_us >= self.leader.controller.told_reads_us + TELL_READS_US
+    }
+
+    /// Tells the leader, or the parent of this reader, what is read here, or at the busiest reader below if that is more: a
+    /// partition is as busy as the busiest of its threads, and what many read in all is no one's burden.
+    fn say_reads(&mut self) {
         let other = self.timeline.leader().filter(|leader| *leader != self.config.server_id);
-        let Some(leader) = other.filter(|_| is_due) else { return };
-        self.leader.controller.told_reads_us = now_us;
+        let to_parent = self.timeline.is_reader();
+        if other.is_none() || (to_parent && !self.timeline.parent_takes_reads()) {
+            return;
+        }
+        self.leader.controller.told_reads_us = self.now.mono_us;
         let LoadReport { total, subtrees, .. } = self.leader.load.report();
-        let mut subtrees: Vec<_> = subtrees.iter().map(|of| (of.path.clone(), of.rates.reads)).collect();
-        subtrees.sort_by_key(|(_, reads)| core::cmp::Reverse(*reads));
-        subtrees.truncate(READS_MAX);
-        let reads = Reads { total: total.reads, subtrees };
-        self.timeline.send(leader, PeerMessage::Reads(reads).encode());
+        let busiest = self.leader.controller.readers.values().max_by_key(|reads| reads.total);
+        let reads = match busiest.filter(|reads| reads.total > total.reads) {
+            Some(reads) => reads.clone(),
+            None => {
+                let mut subtrees: Vec<_> =
+                    subtrees.iter().map(|of| (of.path.clone(), of.rates.reads)).collect();
+                subtrees.sort_by_key(|(_, reads)| core::cmp::Reverse(*reads));
+                subtrees.truncate(READS_MAX);
+                Reads { total: total.reads, subtrees }
+            }
+        };
+        let message = PeerMessage::Reads(reads).encode();
+        match other.filter(|_| !to_parent) {
+            Some(leader) => self.timeline.send(leader, message),
+            None => self.timeline.tell_parent(message),
+        }
+    }
+
+    /// What the clients of a reader read of this partition, or those of the busiest one below it.
+    pub(crate) fn reads_below(&mut self, reader: ConnectionId, reads: Reads) {
+        // Who reads nothing any more says so once.
+        let is_over = reads.total == 0;
+        match is_over {
+            true => _ = self.leader.controller.readers.remove(&reader),
+            false => _ = self.leader.controller.readers.insert(reader, reads),
+        }
+        self.reads_below_changed(is_over);
+    }
+
+    /// A reader is gone, and with it what was read there.
+    pub(crate) fn reads_below_end(&mut self, reader: ConnectionId) {
+        if self.leader.controller.readers.remove(&reader).is_some() {
+            self.reads_below_changed(true);
+        }
+    }
+
+    fn reads_below_changed(&mut self, is_over: bool) {
+        if self.timeline.leads() {
+            self.say_load();
+        } else if is_over || self.is_time_to_tell_reads() {
+            self.say_reads();
+        }
     }
 
     /// What another server's clients read of this partition.
@@ -151,8 +203,10 @@ impl Replica {
         }
         if !self.timeline.leads() {
             if !self.leader.controller.loads.is_empty() {
-                let Controller { recent, moved, refused, .. } = core::mem::take(&mut self.leader.controller);
-                self.leader.controller = Controller { recent, moved, refused, ..Controller::default() };
+                let had = core::mem::take(&mut self.leader.controller);
+                let Controller { recent, moved, refused, readers, .. } = had;
+                self.leader.controller =
+                    Controller { recent, moved, refused, readers, ..Controller::default() };
             }
             return;
         }

@@ -33,6 +33,7 @@ impl Replica {
         self.at(now);
         self.timeline.reader_lost(reader);
         self.sessions.below.forget(reader);
+        self.reads_below_end(reader);
     }
 
     /// It says something to this partition.
@@ -57,8 +58,13 @@ impl Replica {
         (applied, said): (u64, Bytes),
         at_us: u64,
     ) -> Result<(), BadMessage> {
-        let PeerMessage::Heard { term, number, sessions } = PeerMessage::decode(&said)? else {
-            return Err(BadMessage);
+        let (term, number, sessions) = match PeerMessage::decode(&said)? {
+            PeerMessage::Heard { term, number, sessions } => (term, number, sessions),
+            PeerMessage::Reads(reads) => {
+                self.reads_below(reader, reads);
+                return Ok(());
+            }
+            _ => return Err(BadMessage),
         };
         let now = self.now;
         let late_ms = u32::try_from((now.mono_us - at_us) / 1000).unwrap_or(u32::MAX);
@@ -91,9 +97,9 @@ impl Replica {
         }
     }
 
-    /// The next thing for a reader. What is for readers is to be sent before anything that is for other servers or other
+    /// The next thing for readers, and whom it is for. It is to be sent before anything that is for other servers or other
     /// threads, and that came later.
-    pub fn poll_reader(&mut self) -> Option<(ConnectionId, ReaderOutput)> {
+    pub fn poll_reader(&mut self) -> Option<(Vec<ConnectionId>, ReaderOutput)> {
         self.pump();
         self.timeline.poll_reader()
     }
@@ -102,6 +108,13 @@ impl Replica {
     pub fn reader_snapshot_sent(&mut self, reader: ConnectionId, arrived: bool, now: Now) {
         self.at(now);
         self.timeline.reader_snapshot_sent(reader, arrived);
+    }
+
+    /// At the first partition: how many servers are between a reader below this one and the ensemble, this one counted;
+    /// `None` where it would find no leader by way of here.
+    #[must_use]
+    pub fn distance_below(&self) -> Option<u8> {
+        self.timeline.distance_below()
     }
 
     /// How many readers are below this server, and how many of them lag.
@@ -144,10 +157,20 @@ impl Replica {
     }
 
     /// At the first partition of a reader: there is a connection to a parent, with this number, never used before.
-    pub fn parent_connected(&mut self, link: u64, now: Now) {
+    /// `takes_reads` where that is of a release that takes what is read here.
+    pub fn parent_connected(&mut self, link: u64, takes_reads: bool, now: Now) {
         self.at(now);
-        self.timeline.parent_connected(link);
+        self.timeline.parent_connected(link, takes_reads);
         self.pump();
+    }
+
+    /// At the first partition of a reader: another parent than the one on this connection is better. It is left if no client
+    /// loses anything by that, which this returns. With several partitions all clients would have to come back.
+    pub fn leaves_quietly(&mut self, link: u64, now: Now) -> bool {
+        self.at(now);
+        let leaves = !self.applied.placement.is_divided() && self.timeline.leaves_quietly(link);
+        self.pump();
+        leaves
     }
 
     /// It has ended.

@@ -9,8 +9,8 @@ use crate::metrics::{Figures, average_ms, latency_min_us, monitor_texts, monitor
 use crate::process::{Process, VERSION};
 use crate::view::{
     Balance, Connection, Digest, EnsembleStatus, Holder, LostView, MemberStatus, Mode, Moved, NO_SITES,
-    Partition, ReaderView, ReadersView, Session, SessionWatches, SiteView, SitesView, Sizes, Stats, Subtree,
-    WatchSummary,
+    Partition, ReaderPlace, ReaderView, ReadersView, Session, SessionWatches, SiteView, SitesView, Sizes,
+    Stats, Subtree, WatchSummary,
 };
 use crate::words::{by_path, interest_ops, java_address, server_id};
 
@@ -347,9 +347,34 @@ pub(super) fn readers(view: &ReadersView) -> Map<String, Value> {
         "parent": parent,
         "readers_max": view.max,
         "readers": view.readers.iter().map(reader).collect::<Vec<_>>(),
+        "all_readers": view.all.len() as u64 + view.left_out,
+        "left_out_readers": view.left_out,
+        "tree": reader_tree(&view.all),
         "lagging_readers": view.lagging,
         "readers_refused": view.refused,
     }))
+}
+
+/// Each with those below it. A parent stands before its readers, so they are put below it from the end on.
+fn reader_tree(all: &[ReaderPlace]) -> Vec<Value> {
+    let mut below: Vec<Vec<Value>> = vec![Vec::new(); all.len()];
+    let mut tree = Vec::new();
+    for (place, of) in all.iter().enumerate().rev() {
+        let mut own = std::mem::take(&mut below[place]);
+        own.reverse();
+        let value = json!({
+            "client_address": of.address.to_string(),
+            "software": of.software,
+            "connected_since": of.connected_ms,
+            "readers": own,
+        });
+        match of.parent.and_then(|parent| below.get_mut(parent)) {
+            Some(readers) => readers.push(value),
+            None => tree.push(value),
+        }
+    }
+    tree.reverse();
+    tree
 }
 
 /// To three places: there is no more to a sampled figure.

@@ -318,6 +318,10 @@ fn the_readers_below_are_told_and_the_parent_of_one() {
     let parent = &answer["parent"];
     assert_eq!((&parent["address"], &parent["member_id"]), (&json!("zoo1 port 2888"), &json!(2)));
     assert_eq!((&parent["distance"], &parent["behind_entries"]), (&json!(2), &json!(4)));
+    assert_eq!((&answer["all_readers"], &answer["left_out_readers"]), (&json!(5), &json!(2)));
+    let upper = &answer["tree"][0];
+    assert_eq!(upper["client_address"], "10.0.0.7:2181");
+    assert_eq!(upper["readers"][0]["readers"][0]["client_address"], "10.0.0.9:2181");
     let none = Served::example().command("readers");
     assert_eq!(
         (&none["is_reader"], &none["parent"], &none["readers"]),

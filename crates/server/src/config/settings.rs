@@ -202,6 +202,8 @@ settings! {
     join: bool = "join" "STOA_JOIN" Flag, "false", zoo [];
     /// Makes this server a reader, which belongs to no ensemble and has no number, and follows one of these, members or other readers: the host of each and its port for other servers. See docs/readers.md.
     reader_of: Vec<ParentAddress> = "reader-of" "STOA_READER_OF" Parents, "", zoo [];
+    /// Whether a reader takes the first of `reader-of` that will do, and goes back to it; without it the one that is near and has few readers.
+    reader_in_order: bool = "reader-in-order" "STOA_READER_IN_ORDER" Flag, "false", zoo [];
     /// The port where other readers can connect to this reader, at the address of `peer-bind`; 0 is none. Members let readers in at their port for other servers.
     reader_port: u16 = "reader-port" "STOA_READER_PORT" Port, "0", zoo [];
     /// How many readers may be below this server at a time. By default none: whoever is let in as a reader reads everything, and may write in the name of every client.

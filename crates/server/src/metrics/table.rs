@@ -382,6 +382,8 @@ metrics! {
         |f| of_forest(&f.stats, |forest| Some(forest.counts.repairs));
     "stoa_readers", Gauge, "Readers below this server.",
         |f| Value::Whole(f.stats.readers.readers.len() as u64);
+    "stoa_all_readers", Gauge, "Readers below this server and below those.",
+        |f| Value::Whole(f.stats.readers.all.len() as u64 + f.stats.readers.left_out);
     "stoa_lagging_readers", Gauge, "Those of them that are being sent a snapshot, or have not taken more than a MiB of what they were given.",
         |f| Value::Whole(f.stats.readers.lagging);
     "stoa_readers_refused_total", Counter, "Connections of readers that were not let in.",

@@ -32,12 +32,13 @@ impl Inner {
 
     async fn keep_tie(&self, stream: Stream, hello: ReaderHello, address: SocketAddr) {
         let ties = &self.common.ties;
-        let Some((id, mouth, said)) = ties.admit(hello.tag, (address, hello.software.clone())) else {
-            return;
-        };
+        let client_port = hello.tie.map_or(0, |tie| tie.client_port);
+        let admitted = ties.admit(hello.tag, (address, hello.software.clone()), client_port);
+        let Some((id, mouth, said)) = admitted else { return };
         tracing::info!("a reader at {address} is connected, {}", hello.software);
         let why = tie::run(stream, (ties, &mouth), said, |heard| match heard {
             Heard::Word(word) => ties.tell(word.partition, TieEvent::ReaderSays(id, word)),
+            Heard::List(list) => ties.listed(id, list),
             Heard::Offer(_) => mouth.end("it offers a snapshot to its parent; is it of another release?"),
         });
         let why = why.await;

@@ -45,11 +45,13 @@ pub(crate) enum FrameKind {
     Pong = 14,
     /// Between sites: a message, compressed.
     Packed = 15,
+    /// Of a reader: the list of the readers below it.
+    Listing = 16,
 }
 
 impl FrameKind {
     fn from_byte(byte: u8) -> Option<Self> {
-        const ALL: [FrameKind; 15] = [
+        const ALL: [FrameKind; 16] = [
             FrameKind::Hello,
             FrameKind::Proof,
             FrameKind::Accepted,
@@ -65,6 +67,7 @@ impl FrameKind {
             FrameKind::Servers,
             FrameKind::Pong,
             FrameKind::Packed,
+            FrameKind::Listing,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }

@@ -116,9 +116,15 @@ pub(super) struct Outbox {
 impl Outbox {
     pub(super) fn push(&mut self, kind: FrameKind, payload: Pieces) {
         let header = frame::header(kind, payload.iter());
-        self.bytes += header.len() + payload.len();
+        self.bytes += header.len();
         self.tail.put_slice(&header);
-        for piece in payload {
+        self.push_frame(payload);
+    }
+
+    /// What is a frame already, or goes behind the header of one.
+    pub(super) fn push_frame(&mut self, frame: Pieces) {
+        self.bytes += frame.len();
+        for piece in frame {
             if piece.len() < COPY_BYTES_MAX {
                 self.tail.put_slice(&piece);
             } else {

@@ -18,6 +18,7 @@ pub(crate) mod frame;
 mod hello;
 mod lifeline;
 mod link;
+mod listing;
 mod member;
 mod port;
 mod reader_hello;
@@ -50,6 +51,7 @@ use tokio::time::{Instant, timeout};
 
 pub(crate) use hello::Identity;
 pub(crate) use link::Messages;
+pub(crate) use listing::ListedReader;
 pub(crate) use member::{PeerAddress, PeerStatus};
 pub(crate) use port::{Callers, PeerPort};
 pub(crate) use stream::PeerTls;
@@ -123,7 +125,7 @@ impl Common {
             standing: watch::channel(standing).0,
             copied: Copied::default(),
             level: watch::channel(0).0,
-            ties: Ties::new((false, 0), Levels::OWN, 0, 0).0,
+            ties: Ties::new((false, 0), Levels::OWN, (0, 0), 0).0,
         })
     }
 
@@ -271,7 +273,12 @@ impl Peers {
     }
 
     /// Hands out what this partition is told of readers and of a parent; where there are `parents`, it follows one of them.
-    pub(crate) fn tie(&self, mut events: UnboundedReceiver<TieEvent>, parents: Vec<PeerAddress>) {
+    /// It takes them in their order, or the one that is near and has few readers.
+    pub(crate) fn tie(
+        &self,
+        mut events: UnboundedReceiver<TieEvent>,
+        (parents, in_order): (Vec<PeerAddress>, bool),
+    ) {
         let inner = Rc::clone(&self.inner);
         self.inner.spawn(async move {
             while let Some(event) = events.recv().await {
@@ -279,7 +286,7 @@ impl Peers {
             }
         });
         if !parents.is_empty() {
-            self.inner.spawn(Rc::clone(&self.inner).seek(parents));
+            self.inner.spawn(Rc::clone(&self.inner).seek(parents, in_order));
         }
     }
 

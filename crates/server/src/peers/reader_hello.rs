@@ -3,8 +3,11 @@
 //! It begins as that of two members does, and an older release refuses it by its purpose. What follows is another hello:
 //! a reader has no number, knows its parent by an address alone, and is known to nobody.
 
-use stoa_core::{HistoryId, Levels, Share, Standing};
+use std::time::Duration;
+
+use stoa_core::{HistoryId, Levels, ParentOffer, Share, Standing};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 
 use super::frame::FrameKind;
 use super::hello::{
@@ -21,6 +24,10 @@ pub(super) const NO_ENSEMBLE: &str = "is of no ensemble yet";
 
 /// A hello without the text at its end.
 const HELLO_BYTES: usize = 93;
+/// Ends the text where more follows: how its sender stands as a parent, and its ports. A release that knows nothing of
+/// that passes it over.
+const TEXT_END: u8 = 0;
+const NO_WAY: u8 = u8::MAX;
 const IS_READER: u8 = 0;
 const IS_MEMBER: u8 = 1;
 
@@ -41,6 +48,48 @@ pub(super) fn is_of_reader(hello: &[u8]) -> bool {
             .is_some_and(|it| [ReaderPurpose::Words as u8, ReaderPurpose::Snapshot as u8].contains(it))
 }
 
+/// How a process stands as a parent, and what goes with that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TieStanding {
+    /// Readers right below it.
+    pub(super) readers: u32,
+    /// As many it lets in.
+    pub(super) readers_max: u32,
+    /// How many are between a reader below it and the ensemble, itself counted; `None` where it has no way there.
+    pub(super) distance: Option<u8>,
+    /// Where its clients connect.
+    pub(super) client_port: u16,
+}
+
+impl TieStanding {
+    const BYTES: usize = 11;
+
+    fn write(self, to: &mut Vec<u8>) {
+        to.push(TEXT_END);
+        to.extend_from_slice(&self.readers.to_le_bytes());
+        to.extend_from_slice(&self.readers_max.to_le_bytes());
+        to.push(self.distance.unwrap_or(NO_WAY));
+        to.extend_from_slice(&self.client_port.to_le_bytes());
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let [distance] = field(bytes, 8)?;
+        Some(Self {
+            readers: u32::from_le_bytes(field(bytes, 0)?),
+            readers_max: u32::from_le_bytes(field(bytes, 4)?),
+            distance: Some(distance).filter(|distance| *distance != NO_WAY),
+            client_port: u16::from_le_bytes(field(bytes, 9)?),
+        })
+    }
+
+    /// The same for whoever chooses among parents.
+    pub(super) fn offer(self, round_trip: Duration) -> ParentOffer {
+        let Self { readers, readers_max, distance, .. } = self;
+        let round_trip_us = u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX);
+        ParentOffer { readers, readers_max, distance, round_trip_us }
+    }
+}
+
 /// What one of the two says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReaderHello {
@@ -54,6 +103,8 @@ pub(crate) struct ReaderHello {
     pub(super) standing: Standing,
     /// Name and version of the program.
     pub(super) software: String,
+    /// `None` of a release that does not say it. Who does also takes lists of readers, and what they read.
+    pub(super) tie: Option<TieStanding>,
     partitions: u8,
     proves: bool,
     bytes: Vec<u8>,
@@ -95,9 +146,10 @@ impl ReaderHello {
             Some(2) => Standing::Has(history),
             _ => return Err("what it says of its history is unknown: is it of another release?".into()),
         };
-        // The next release may say more behind the text.
-        let text = bytes.get(HELLO_BYTES..).ok_or_else(short)?;
-        let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+        // The next release may say more behind that.
+        let rest = bytes.get(HELLO_BYTES..).ok_or_else(short)?;
+        let mut parts = rest.splitn(2, |byte| *byte == TEXT_END);
+        let (text, more) = (parts.next().unwrap_or_default(), parts.next());
         Ok(Self {
             purpose,
             tag: u64::from_le_bytes(field(&bytes, 20).ok_or_else(short)?),
@@ -106,6 +158,7 @@ impl ReaderHello {
             ticket: field(&bytes, 28).ok_or_else(short)?,
             standing,
             software: printable(&text[..text.len().min(SOFTWARE_BYTES_MAX)]),
+            tie: more.and_then(TieStanding::read),
             partitions,
             proves: bytes.get(13) == Some(&1),
             bytes,
@@ -115,7 +168,7 @@ impl ReaderHello {
 
 fn write(local: &Local, ties: &Ties, purpose: ReaderPurpose, ticket: &Ticket) -> Result<Vec<u8>, String> {
     let challenge: [u8; 32] = random::bytes()?;
-    let mut bytes = Vec::with_capacity(HELLO_BYTES + SOFTWARE_BYTES_MAX);
+    let mut bytes = Vec::with_capacity(HELLO_BYTES + SOFTWARE_BYTES_MAX + 1 + TieStanding::BYTES);
     let partitions = local.share.partitions;
     bytes.extend_from_slice(&hello::MAGIC);
     bytes.extend_from_slice(&hello::protocol(local.share).to_le_bytes());
@@ -136,6 +189,7 @@ fn write(local: &Local, ties: &Ties, purpose: ReaderPurpose, ticket: &Ticket) ->
     bytes.extend_from_slice(&history.0);
     let text = local.software.as_bytes();
     bytes.extend_from_slice(&text[..text.len().min(SOFTWARE_BYTES_MAX)]);
+    ties.standing().write(&mut bytes);
     Ok(bytes)
 }
 
@@ -219,13 +273,14 @@ impl Ties {
     }
 }
 
-/// Introduces a reader to the server that it has connected to, and returns who that is.
+/// Introduces a reader to the server that it has connected to, and returns who that is, and how long it took to ask it
+/// something.
 pub(super) async fn call<S>(
     stream: &mut S,
     (local, ties): (&Local, &Ties),
     purpose: ReaderPurpose,
     ticket: &Ticket,
-) -> Result<(ReaderHello, HistoryId), String>
+) -> Result<(ReaderHello, HistoryId, Duration), String>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -236,12 +291,14 @@ where
         return Err("it answers for another purpose".into());
     }
     let history = ties.check_parent(local, &theirs)?;
+    let asked = Instant::now();
     hello::send(stream, FrameKind::Proof, &local.proof(Role::Reader, &ours, &theirs.bytes)).await?;
     let proof = hello::receive(stream, FrameKind::Accepted).await?;
+    let round_trip = asked.elapsed();
     if !local.is_proven(Role::Parent, &ours, &theirs.bytes, &proof) {
         return Err(format!("{} {WRONG_SECRET}", theirs.name()));
     }
-    Ok((theirs, history))
+    Ok((theirs, history, round_trip))
 }
 
 /// Has a reader prove its hello, and proves this server's.

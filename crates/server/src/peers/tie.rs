@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::frame::{self, FrameKind, MESSAGE_BYTES_MAX};
 use super::hello::printable;
 use super::link::Outbox;
+use super::listing::{LIST_BYTES_MAX, ReaderList};
 use super::reader_hello::{ReaderHello, Ticket};
 use super::stream::Stream;
 use super::ties::{Mouth, Saying, Ties, Word};
@@ -41,6 +42,8 @@ pub(super) enum Heard {
     Word(Word),
     /// A snapshot can be fetched by who shows this.
     Offer(Ticket),
+    /// Who is below the other side.
+    List(ReaderList),
 }
 
 /// What a frame on a tie says.
@@ -49,6 +52,7 @@ enum ReaderFrame {
     /// Something of this partition.
     Word(u8, Bytes),
     Offer(Ticket),
+    List(ReaderList),
 }
 
 fn read_frame(kind: FrameKind, mut payload: Bytes) -> Result<ReaderFrame, String> {
@@ -62,6 +66,11 @@ fn read_frame(kind: FrameKind, mut payload: Bytes) -> Result<ReaderFrame, String
         FrameKind::Begin => {
             let ticket = payload.as_ref().try_into().map_err(|_| "its offer is cut short")?;
             Ok(ReaderFrame::Offer(ticket))
+        }
+        FrameKind::Listing => {
+            let list = Some(&payload).filter(|payload| payload.len() <= LIST_BYTES_MAX);
+            let list = list.and_then(|payload| ReaderList::decode(payload));
+            list.map(ReaderFrame::List).ok_or_else(|| "its list of readers cannot be read".to_owned())
         }
         FrameKind::Failed => Err(format!("the other side has ended it: {}", printable(&payload))),
         other => Err(format!("it has sent {other:?} where that has no meaning")),
@@ -105,6 +114,7 @@ async fn read(
             match read_frame(kind, payload)? {
                 ReaderFrame::Ping => {}
                 ReaderFrame::Offer(ticket) => hear(Heard::Offer(ticket)),
+                ReaderFrame::List(list) => hear(Heard::List(list)),
                 ReaderFrame::Word(partition, message) if ties.has_partition(partition) => {
                     if len > READ_BYTES {
                         // A buffer that had to grow goes with its message.
@@ -180,13 +190,11 @@ fn gather(first: Saying, said: &mut UnboundedReceiver<Saying>, outbox: &mut Outb
     let (mut next, mut words) = (Some(first), 0);
     while let Some(say) = next {
         match say {
-            Saying::Word(partition, word) => {
-                words += word.len();
-                let mut whole = Pieces::default();
-                whole.put(&[partition]);
-                word.into_iter().for_each(|piece| whole.put_shared(&piece));
-                outbox.push(FrameKind::Message, whole);
+            Saying::Frame(frame) => {
+                words += frame.len();
+                outbox.push_frame(frame);
             }
+            Saying::Listing(list) => outbox.push(FrameKind::Listing, Pieces::from(list)),
             Saying::Offer(ticket) => {
                 outbox.push(FrameKind::Begin, Pieces::from(Bytes::copy_from_slice(&ticket)));
             }

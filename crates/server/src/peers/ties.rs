@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -15,8 +15,10 @@ use stoa_core::{ConnectionId, HistoryId, Levels, Pieces};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use super::frame::{self, FrameKind};
 use super::link::OUTBOX_BYTES_MAX;
-use super::reader_hello::Ticket;
+use super::listing::{ListedReader, ReaderList};
+use super::reader_hello::{Ticket, TieStanding};
 use crate::clock;
 
 /// Snapshots that readers are sent at a time; others wait.
@@ -33,8 +35,11 @@ pub(crate) enum TieEvent {
     ReaderGone(ConnectionId),
     /// The snapshot that a reader was to be sent is there (its bytes), or was given up (why).
     SnapshotSent(ConnectionId, Result<u64, String>),
-    /// There is a connection to a parent, with this history.
-    ParentCame(u64, HistoryId),
+    /// There is a connection to a parent, with this history. It may be of a release that takes no more than the first one
+    /// with readers did.
+    ParentCame(u64, HistoryId, bool),
+    /// Another parent than the one on this connection is better, and is connected.
+    ParentBetter(u64),
     /// It says something.
     ParentSays(u64, Word),
     /// That connection has ended.
@@ -60,10 +65,12 @@ pub(crate) struct Word {
 /// What is to be said on a tie.
 #[derive(Debug)]
 pub(super) enum Saying {
-    /// A word of this partition.
-    Word(u8, Pieces),
+    /// A frame with a word of a partition, which may be the same for many.
+    Frame(Pieces),
     /// A snapshot can be fetched.
     Offer(Ticket),
+    /// A list of the readers below this process.
+    Listing(Bytes),
 }
 
 /// Where threads put what is to be said on one tie.
@@ -91,20 +98,24 @@ impl Mouth {
         (Arc::new(mouth), said)
     }
 
-    fn word(&self, partition: u8, message: Pieces) {
+    fn word(&self, frame: Pieces) {
         if self.end.borrow().is_some() {
             return;
         }
-        let len = message.len();
+        let len = frame.len();
         if self.waiting.fetch_add(len, Ordering::Relaxed).saturating_add(len) > OUTBOX_BYTES_MAX {
             return self.end("it takes too slowly what it is told");
         }
         // Nobody hears it when the connection has ended.
-        let _ = self.say.send(Saying::Word(partition, message));
+        let _ = self.say.send(Saying::Frame(frame));
     }
 
     pub(super) fn offer(&self, ticket: Ticket) {
         let _ = self.say.send(Saying::Offer(ticket));
+    }
+
+    pub(super) fn listing(&self, list: &ReaderList) {
+        let _ = self.say.send(Saying::Listing(list.encode().into()));
     }
 
     /// Ends the tie, for this reason, when what waits is said.
@@ -122,6 +133,19 @@ impl Mouth {
         let why = end.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         why.unwrap_or_default()
     }
+}
+
+/// A word of this partition as it is sent.
+fn framed(partition: u8, word: Pieces) -> Pieces {
+    let own = [partition];
+    let header = frame::header(FrameKind::Message, core::iter::once(&own[..]).chain(word.iter()));
+    let mut frame = Pieces::default();
+    frame.reserve(header.len() + own.len());
+    frame.put(&header);
+    frame.put(&own);
+    word.into_iter().for_each(|piece| frame.put_shared(&piece));
+    frame.seal();
+    frame
 }
 
 /// A snapshot that a reader may fetch.
@@ -142,6 +166,10 @@ struct TiedReader {
     offer: Option<Offer>,
     /// It is to be offered one, and nothing has become of that yet.
     is_sent_one: bool,
+    /// Where its clients connect; 0 where it has not said.
+    client_port: u16,
+    /// Those below it, as it has told.
+    list: ReaderList,
     status: ReaderStatus,
 }
 
@@ -189,6 +217,10 @@ pub(crate) struct Ties {
     levels: Levels,
     /// How many readers there may be.
     max: usize,
+    /// Where clients of this process connect.
+    client_port: u16,
+    /// How many are between a reader below this process and the ensemble, itself counted; 0 while there is no way.
+    distance: AtomicU8,
     threads: Vec<UnboundedSender<TieEvent>>,
     /// The number of the last one: none is used twice.
     last: AtomicU64,
@@ -207,7 +239,7 @@ impl Ties {
     pub(crate) fn new(
         (is_reader, tag): (bool, u64),
         levels: Levels,
-        max: usize,
+        (max, client_port): (usize, u16),
         partitions: u8,
     ) -> (Arc<Self>, Vec<UnboundedReceiver<TieEvent>>) {
         let (threads, events) = (0..partitions).map(|_| unbounded_channel()).unzip();
@@ -216,6 +248,8 @@ impl Ties {
             tag,
             levels,
             max,
+            client_port,
+            distance: AtomicU8::new(0),
             threads,
             last: AtomicU64::new(0),
             below: Mutex::default(),
@@ -246,6 +280,22 @@ impl Ties {
 
     pub(crate) fn max(&self) -> usize {
         self.max
+    }
+
+    /// How many are between a reader below this process and the ensemble, itself counted; `None` where it has no way there.
+    pub(crate) fn set_distance(&self, distance: Option<u8>) {
+        self.distance.store(distance.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// How this process stands as a parent.
+    pub(super) fn standing(&self) -> TieStanding {
+        let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
+        TieStanding {
+            readers: count(lock(&self.below).len()),
+            readers_max: count(self.max),
+            distance: Some(self.distance.load(Ordering::Relaxed)).filter(|distance| *distance > 0),
+            client_port: self.client_port,
+        }
     }
 
     pub(super) fn has_partition(&self, partition: u8) -> bool {
@@ -282,6 +332,7 @@ impl Ties {
         &self,
         tag: u64,
         (address, software): (SocketAddr, String),
+        client_port: u16,
     ) -> Option<(ConnectionId, Arc<Mouth>, UnboundedReceiver<Saying>)> {
         if !self.has_room_for(tag) {
             return None;
@@ -300,7 +351,9 @@ impl Ties {
         for older in below.values().filter(|reader| reader.tag == tag) {
             older.mouth.end("replaced by a newer connection");
         }
-        let reader = TiedReader { tag, mouth: Arc::clone(&mouth), offer: None, is_sent_one: false, status };
+        let (mouth_of, list) = (Arc::clone(&mouth), ReaderList::default());
+        let reader =
+            TiedReader { tag, mouth: mouth_of, offer: None, is_sent_one: false, client_port, list, status };
         below.insert(id, reader);
         drop(below);
         self.tell_all(|| TieEvent::ReaderCame(id));
@@ -313,10 +366,12 @@ impl Ties {
         self.tell_all(|| TieEvent::ReaderGone(id));
     }
 
-    /// Says a word of this partition to a reader.
-    pub(crate) fn say_below(&self, id: ConnectionId, partition: u8, word: Pieces) {
-        if let Some(reader) = lock(&self.below).get(&id) {
-            reader.mouth.word(partition, word);
+    /// Says a word of this partition to readers. Its bytes are the same in memory for all of them.
+    pub(crate) fn say_below(&self, ids: &[ConnectionId], partition: u8, word: Pieces) {
+        let frame = framed(partition, word);
+        let below = lock(&self.below);
+        for reader in ids.iter().filter_map(|id| below.get(id)) {
+            reader.mouth.word(frame.clone());
         }
     }
 
@@ -377,6 +432,34 @@ impl Ties {
         lock(&self.below).values().map(status).collect()
     }
 
+    /// A reader says who is below it.
+    pub(super) fn listed(&self, id: ConnectionId, list: ReaderList) {
+        if let Some(reader) = lock(&self.below).get_mut(&id) {
+            reader.list = list;
+        }
+    }
+
+    /// All readers below this process. Those right below it come first.
+    pub(crate) fn list(&self) -> ReaderList {
+        let mut list = ReaderList::default();
+        let below = lock(&self.below);
+        let places: Vec<_> = below
+            .values()
+            .map(|reader| {
+                list.add(ListedReader {
+                    parent: None,
+                    address: SocketAddr::new(reader.status.address.ip(), reader.client_port),
+                    since_ms: reader.status.since_ms,
+                    software: reader.status.software.clone(),
+                })
+            })
+            .collect();
+        for (place, reader) in places.into_iter().zip(below.values()) {
+            list.add_below(place, &reader.list);
+        }
+        list
+    }
+
     /// One was not let in.
     pub(super) fn count_refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
@@ -403,12 +486,12 @@ impl Ties {
         (link, mouth, said)
     }
 
-    /// It has ended, or there was none, for this reason.
-    pub(super) fn detach(&self, address: &str, why: &str) {
+    /// It has ended, or there was none: what went wrong, if that is why.
+    pub(super) fn detach(&self, error: Option<String>) {
         let mut above = lock(&self.above);
         above.tie = None;
         above.status.since_ms = None;
-        above.status.last_error = Some(format!("{address}: {why}"));
+        above.status.last_error = error.or_else(|| above.status.last_error.take());
     }
 
     /// Which parent is tried.
@@ -419,7 +502,7 @@ impl Ties {
     /// Says a word of this partition to the parent, if it is this one.
     pub(crate) fn say_above(&self, link: u64, partition: u8, word: Pieces) {
         if let Some((_, mouth)) = lock(&self.above).tie.as_ref().filter(|(tie, _)| *tie == link) {
-            mouth.word(partition, word);
+            mouth.word(framed(partition, word));
         }
     }
 

@@ -9,12 +9,29 @@ pub struct ReadersView {
     pub max: u64,
     /// Those that are connected.
     pub readers: Vec<ReaderView>,
+    /// All below this server, those below others too. Those that are connected to it come first.
+    pub all: Vec<ReaderPlace>,
+    /// How many more there are.
+    pub left_out: u64,
     /// How many of them have not got everything that was committed a moment ago.
     pub lagging: u64,
     /// Those that were not let in, since the start.
     pub refused: u64,
     /// If this server is a reader: its parent.
     pub parent: Option<ParentView>,
+}
+
+/// A reader somewhere below a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReaderPlace {
+    /// Its parent, by its place in the list, where that stands before; `None` where it is connected to the server.
+    pub parent: Option<usize>,
+    /// Where its clients find it, as its parent sees it; the port is 0 where it has not said that.
+    pub address: SocketAddr,
+    /// Name and version of its program.
+    pub software: String,
+    /// Since when it is connected to its parent, milliseconds since the epoch.
+    pub connected_ms: i64,
 }
 
 /// A reader that is connected.
@@ -116,7 +133,21 @@ pub(crate) fn example() -> ReadersView {
         last_error: None,
         parents_found: 5,
     };
-    ReadersView { max: 6, readers: vec![reader], lagging: 1, refused: 3, parent: Some(parent) }
+    let place = |parent, last| ReaderPlace {
+        parent,
+        address: ([10, 0, 0, last], 2181).into(),
+        software: "stoa 1".to_owned(),
+        connected_ms: 1_700_000_000_002,
+    };
+    ReadersView {
+        max: 6,
+        readers: vec![reader],
+        all: vec![place(None, 7), place(Some(0), 8), place(Some(1), 9)],
+        left_out: 2,
+        lagging: 1,
+        refused: 3,
+        parent: Some(parent),
+    }
 }
 
 /// That of such a reader.

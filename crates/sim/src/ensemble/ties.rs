@@ -104,7 +104,7 @@ impl World {
         if self.in_life(reader, life).is_none() || has_one {
             return;
         }
-        let parent = self.next_parent(reader);
+        let Some(parent) = self.next_parent(reader) else { return self.seek_soon(reader, 60_000) };
         let history = self.standing(parent).history();
         let is_open = self.process(parent).is_some_and(|process| !process.is_stopping());
         let (Some(history), true, true) = (history, is_open, self.network.passes(reader, parent)) else {
@@ -124,7 +124,17 @@ impl World {
         self.push(reader, 0, Input::ParentConnected(link, history));
     }
 
-    fn next_parent(&mut self, reader: u8) -> u8 {
+    /// From now on a reader knows this parent alone, or nobody.
+    pub(crate) fn hang(&mut self, reader: u8, parent: Option<u8>) {
+        self.ties.addresses.insert(reader, parent.into_iter().collect());
+    }
+
+    /// How many readers have a parent.
+    pub(crate) fn tied(&self) -> usize {
+        self.ties.ties.values().filter(|tie| tie.to_reader.is_open).count()
+    }
+
+    fn next_parent(&mut self, reader: u8) -> Option<u8> {
         if !self.ties.addresses.contains_key(&reader) {
             let first = self.settings.manners.first_id;
             let mut known: VecDeque<u8> = (0..self.rng.range(1, 3))
@@ -136,8 +146,9 @@ impl World {
             self.ties.addresses.insert(reader, known);
         }
         let known = self.ties.addresses.get_mut(&reader).expect("it was just made");
-        known.rotate_left(1);
-        known[known.len() - 1]
+        let next = known.pop_front()?;
+        known.push_back(next);
+        Some(next)
     }
 
     /// What a turn of a server has said to readers below it, and to its parent.
@@ -145,10 +156,13 @@ impl World {
         &mut self,
         id: u8,
         of: u8,
-        readers: Vec<(ConnectionId, ReaderOutput)>,
+        readers: Vec<(Vec<ConnectionId>, ReaderOutput)>,
         parent: Vec<ParentOutput>,
     ) {
-        for (name, output) in readers {
+        let each = readers.into_iter().flat_map(|(names, output)| {
+            names.into_iter().map(move |name| (name, output.clone())).collect::<Vec<_>>()
+        });
+        for (name, output) in each {
             let link = self.ties.ties.keys().copied().find(|link| ConnectionId::of_reader(*link) == name);
             let Some(link) = link else { continue };
             match output {
@@ -187,7 +201,12 @@ impl World {
         if let Said::Snapshot(..) = said {
             after += self.rng.range(1000, 40_000);
         }
-        let at_us = self.now_us + after;
+        let mut at_us = self.now_us + after;
+        if let (Some(traffic), Said::Word(_, word), Some(tie)) =
+            (&mut self.network.traffic, &said, self.ties.ties.get(&link))
+        {
+            at_us = traffic.sends(tie.id(to.other()), self.now_us, word.len() as u64);
+        }
         let Some(tie) = self.ties.ties.get_mut(&link) else { return };
         if !tie.lane(to.other()).is_open {
             // It speaks on what has ended.
@@ -290,6 +309,14 @@ impl World {
         ends.filter(|(_, _, of)| *of == id).map(|(link, end, _)| (link, end)).collect()
     }
 
+    /// A reader finds that another parent than its own would be better.
+    pub(super) fn offer_better(&mut self, id: u8) {
+        let own = self.ties.ties.iter().find(|(_, tie)| tie.reader == id && tie.to_reader.is_open);
+        if let Some(link) = own.map(|(link, _)| *link) {
+            self.push(id, 0, Input::ParentBetter(link));
+        }
+    }
+
     /// One of the ties of a server breaks.
     pub(super) fn break_tie(&mut self, id: u8) {
         let all = self.ties_of(id);
@@ -311,7 +338,7 @@ impl World {
     }
 
     /// The readers, in the end.
-    pub(super) fn readers(&self) -> Vec<u8> {
+    pub(crate) fn readers(&self) -> Vec<u8> {
         self.machines.keys().copied().filter(|id| self.is_reader(*id)).collect()
     }
 }

@@ -156,8 +156,13 @@ impl World {
             Trouble::Break => {
                 let other = self.any_id();
                 if self.is_reader(id) || self.is_reader(other) {
-                    self.troubled(100_000);
-                    self.break_tie(if self.is_reader(id) { id } else { other });
+                    let reader = if self.is_reader(id) { id } else { other };
+                    if self.rng.one_in(2) {
+                        self.offer_better(reader);
+                    } else {
+                        self.troubled(100_000);
+                        self.break_tie(reader);
+                    }
                 } else if id != other {
                     let of = self.any_partition();
                     self.troubled(100_000);

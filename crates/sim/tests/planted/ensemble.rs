@@ -109,6 +109,11 @@ fn a_reader_that_asks_again_what_may_have_been_carried_out_is_found() {
 }
 
 #[test]
+fn a_reader_that_goes_to_a_better_parent_while_clients_wait_is_found() {
+    found_with_readers(3, "network", Bug::ReaderLeavesInHaste);
+}
+
+#[test]
 fn a_server_that_does_not_tell_whom_readers_have_heard_of_is_found() {
     found_with_readers(3, "quiet", Bug::HeardBelowIsLost);
 }

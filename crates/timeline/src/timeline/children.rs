@@ -4,6 +4,7 @@ use super::Timeline;
 use crate::message::{BadMessage, Message};
 use crate::reader_message::{CHAIN_MAX, Down, Up};
 use crate::readers::{Child, QUESTIONS_MAX, ReaderOutput, STANDS_HEARTBEATS, WINDOW_BYTES};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
 
@@ -40,13 +41,21 @@ impl<C: Copy + Ord> Timeline<C> {
         Some([&[self.tag()], &above[..]].concat())
     }
 
+    /// At the first partition: how many servers are between a reader below this one and the ensemble, this one counted;
+    /// `None` where it would find no leader by way of here.
+    #[must_use]
+    pub fn distance_below(&self) -> Option<u8> {
+        self.leader()?;
+        let chain = self.chain().filter(|chain| chain.len() <= CHAIN_MAX)?;
+        u8::try_from(chain.len()).ok()
+    }
+
     /// This server's way to the ensemble is another one.
     pub(super) fn greet_all(&mut self) {
         if self.log.is_none() {
             return;
         }
-        let all: Vec<C> = self.readers.children.keys().copied().collect();
-        all.into_iter().for_each(|reader| self.greet(reader));
+        self.readers.all().into_iter().for_each(|reader| self.greet(reader));
     }
 
     fn stands(&self) -> Down {
@@ -57,8 +66,8 @@ impl<C: Copy + Ord> Timeline<C> {
     /// Who leads has changed.
     pub(super) fn tell_readers(&mut self) {
         if !self.readers.children.is_empty() && self.log.is_some() {
-            let stands = self.stands();
-            self.readers.say_to_all(&stands);
+            let (all, stands) = (self.readers.all(), self.stands());
+            self.readers.say_to(all, stands);
         }
     }
 
@@ -87,14 +96,14 @@ impl<C: Copy + Ord> Timeline<C> {
                     return Err(BadMessage);
                 }
                 child.stands_at(position, term);
-                self.feed(reader);
+                self.feed(alloc::vec![reader]);
             }
             Up::Has(position) => {
                 if child.given.is_none_or(|(given, _)| position > given) {
                     return Err(BadMessage);
                 }
                 child.has(position);
-                self.feed(reader);
+                self.feed(alloc::vec![reader]);
             }
             Up::Ask(asked) => self.ask_for_reader(reader, &asked),
             Up::Question(question) => {
@@ -129,8 +138,8 @@ impl<C: Copy + Ord> Timeline<C> {
         }
     }
 
-    /// The next thing for a reader.
-    pub fn poll_reader(&mut self) -> Option<(C, ReaderOutput)> {
+    /// The next thing for readers, and whom it is for.
+    pub fn poll_reader(&mut self) -> Option<(Vec<C>, ReaderOutput)> {
         self.readers.to_children.pop_front()
     }
 
@@ -146,51 +155,62 @@ impl<C: Copy + Ord> Timeline<C> {
     #[inline]
     pub(super) fn feed_all(&mut self) {
         if !self.readers.children.is_empty() {
-            let all: Vec<C> = self.readers.children.keys().copied().collect();
-            all.into_iter().for_each(|reader| self.feed(reader));
+            self.feed(self.readers.all());
         }
     }
 
-    /// A reader is given what follows, as much as may be on its way.
-    fn feed(&mut self, reader: C) {
-        let Some(log) = &mut self.log else { return };
-        let group = log.group();
-        loop {
-            let Some(child) = self.readers.children.get_mut(&reader).filter(|it| it.snapshot.is_none())
-            else {
-                return;
-            };
-            let Some((position, term)) = child.given.filter(|_| child.under_way_bytes < WINDOW_BYTES) else {
-                return;
-            };
-            if position > group.committed() {
-                // It was fed by somebody who had more.
-                return;
+    /// Readers are given what follows, as much as may be on its way. What several lack is taken out of the log once.
+    fn feed(&mut self, mut readers: Vec<C>) {
+        while !readers.is_empty() {
+            let mut behind: BTreeMap<u64, Vec<C>> = BTreeMap::new();
+            for reader in readers.drain(..) {
+                if let Some(position) = self.is_to_have(reader) {
+                    behind.entry(position).or_default().push(reader);
+                }
             }
-            if position >= group.base() && position > 0 && group.term_at(position) != Some(term) {
-                let why = "its log is not of this history: one of the two has lost something";
-                return self.readers.drop_child(reader, why);
+            for (position, of) in behind {
+                let append = self.log.as_mut().and_then(|log| log.group().feed_behind(position));
+                let span = append.as_ref().and_then(stoa_group::Message::span);
+                let (Some(append), Some(span)) = (append, span) else { continue };
+                for reader in &of {
+                    if let Some(child) = self.readers.children.get_mut(reader) {
+                        child.is_given((span.last, span.term), append.bytes());
+                    }
+                }
+                readers.extend_from_slice(&of);
+                self.readers.say_to(of, Down::Feed(append));
             }
-            if position < group.base() {
-                let mark = group.offered().filter(|mark| mark.position >= group.base()).cloned();
-                let Some(mark) = mark.filter(|mark| mark.position > position) else {
-                    self.readers.wants_snapshot = true;
-                    return;
-                };
-                child.snapshot = Some(mark.position);
-                let message = Message::Group(group.feed_snapshot(&mark)).encode().join();
-                let output = ReaderOutput::Snapshot { position: mark.position, message };
-                self.readers.to_children.push_back((reader, output));
-                return;
-            }
-            let Some(append) = group.feed_behind(position) else { return };
-            let Some((last, bytes)) = append.span().map(|span| ((span.last, span.term), append.bytes()))
-            else {
-                return;
-            };
-            child.is_given(last, bytes);
-            self.readers.say(reader, Down::Feed(append));
         }
+    }
+
+    /// The position behind which a reader is to be given entries now. Who lacks what is not kept any more is given a
+    /// snapshot, and who has what is not here is dropped.
+    fn is_to_have(&mut self, reader: C) -> Option<u64> {
+        let group = self.log.as_mut()?.group();
+        let child = self.readers.children.get_mut(&reader).filter(|it| it.snapshot.is_none())?;
+        let (position, term) = child.given.filter(|_| child.under_way_bytes < WINDOW_BYTES)?;
+        if position > group.committed() {
+            // It was fed by somebody who had more.
+            return None;
+        }
+        if position < group.base() {
+            let mark = group.offered().filter(|mark| mark.position >= group.base()).cloned();
+            let Some(mark) = mark.filter(|mark| mark.position > position) else {
+                self.readers.wants_snapshot = true;
+                return None;
+            };
+            child.snapshot = Some(mark.position);
+            let message = Message::Group(group.feed_snapshot(&mark)).encode().join();
+            let output = ReaderOutput::Snapshot { position: mark.position, message };
+            self.readers.to_children.push_back((alloc::vec![reader], output));
+            return None;
+        }
+        if position > 0 && group.term_at(position) != Some(term) {
+            let why = "its log is not of this history: one of the two has lost something";
+            self.readers.drop_child(reader, why);
+            return None;
+        }
+        Some(position)
     }
 
     /// Looks after those below, and after the parent.

@@ -45,12 +45,14 @@ impl<C: Copy + Ord> Timeline<C> {
     }
 
     /// There is a connection to a parent, with this number.
-    pub fn parent_connected(&mut self, link: u64) {
+    /// `takes_reads` where it is told what is read here.
+    pub fn parent_connected(&mut self, link: u64, takes_reads: bool) {
         self.part_from_parent();
         let now_us = self.now_us;
         if let Some(parent) = &mut self.readers.parent {
             (parent.link, parent.heard_us, parent.lacks_since_us) = (Some(link), now_us, Some(now_us));
             parent.speaks_on = Some(link);
+            parent.takes_reads = takes_reads;
         }
         self.tell_place();
     }
@@ -90,6 +92,19 @@ impl<C: Copy + Ord> Timeline<C> {
         self.readers.to_parent.push_back(ParentOutput::Leave(why));
     }
 
+    /// At the first partition: another parent than the one on this connection is better. It is left if nobody loses anything
+    /// by that: nothing that was asked here is without an outcome, and no readers are below, who would have to look for
+    /// others. Returns whether it is.
+    pub fn leaves_quietly(&mut self, link: u64) -> bool {
+        let is_it = self.readers.parent.as_ref().is_some_and(|parent| parent.link == Some(link));
+        let is_quiet = self.requests.is_empty() && self.barriers.is_empty();
+        let leaves = is_it && is_quiet && self.readers.children.is_empty();
+        if leaves {
+            self.leave("another parent is better");
+        }
+        leaves
+    }
+
     pub(super) fn say_up(&mut self, message: Up) {
         if let Some(link) = self.readers.parent.as_ref().and_then(|parent| parent.speaks_on) {
             self.readers.to_parent.push_back(ParentOutput::Say(link, message));
@@ -100,6 +115,12 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn tell_parent(&mut self, message: Bytes) {
         let applied = self.progress.applied.0;
         self.say_up(Up::Service { applied, message });
+    }
+
+    /// Whether there is a parent that takes what is read here.
+    #[must_use]
+    pub fn parent_takes_reads(&self) -> bool {
+        self.readers.parent.as_ref().is_some_and(|parent| parent.is_attached && parent.takes_reads)
     }
 
     /// The next thing for the parent.
@@ -170,8 +191,9 @@ impl<C: Copy + Ord> Timeline<C> {
         if let Some(parent) = &mut self.readers.parent {
             parent.below = Some(Below { top, chain, committed: 0 });
         }
-        let link = self.readers.parent.as_ref().and_then(|parent| parent.link).unwrap_or(0);
-        self.deliver_to_all(&Delivery::Attached(Some((top, link))));
+        let parent = self.readers.parent.as_ref();
+        let (link, takes_reads) = parent.map_or((None, false), |parent| (parent.link, parent.takes_reads));
+        self.deliver_to_all(&Delivery::Attached(Some((top, link.unwrap_or(0), takes_reads))));
     }
 
     fn parent_stands(&mut self, told: (u64, Option<u8>), committed: u64) {
@@ -232,14 +254,15 @@ impl<C: Copy + Ord> Timeline<C> {
     }
 
     /// At each partition: somebody else asks in its place from now on, or nobody does.
-    pub(super) fn is_attached(&mut self, by: Option<(u8, u64)>) {
+    pub(super) fn is_attached(&mut self, by: Option<(u8, u64, bool)>) {
         let Some(parent) = &mut self.readers.parent else { return };
         parent.is_attached = by.is_some();
+        parent.takes_reads = by.is_some_and(|(.., takes_reads)| takes_reads);
         if self.log.is_none() {
-            parent.speaks_on = by.map(|(_, link)| link);
+            parent.speaks_on = by.map(|(_, link, _)| link);
             self.readers.to_parent.clear();
         }
-        if let Some((top, _)) = by {
+        if let Some((top, ..)) = by {
             self.requests.ask_through(top);
             self.greet_all();
         }

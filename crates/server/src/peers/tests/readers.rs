@@ -7,6 +7,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::peers::frame::{self, FrameKind};
+use crate::peers::listing::{ListedReader, ReaderList};
 use crate::peers::reader_hello::{self, ReaderHello, ReaderPurpose};
 use crate::peers::stream::Stream;
 use crate::peers::tie::{self, Heard};
@@ -29,7 +30,7 @@ fn with_room(is_reader: bool, max: usize, change: impl FnOnce(&mut Local)) -> Si
     let tag = if is_reader { 7 } else { 8 };
     let mut local = Puppet::new(if is_reader { 255 } else { 1 }, Some("a secret")).local;
     change(&mut local);
-    let (ties, mut events) = Ties::new((is_reader, tag), Levels::OWN, max, local.share.partitions);
+    let (ties, mut events) = Ties::new((is_reader, tag), Levels::OWN, (max, 2181), local.share.partitions);
     Side { local, ties, events: events.remove(0) }
 }
 
@@ -49,7 +50,7 @@ async fn meet(reader: &Side, parent: &Side) -> (Result<(), String>, Result<(), S
         let sides = (&reader.local, &*reader.ties);
         let called = reader_hello::call(&mut near, sides, ReaderPurpose::Words, &[0; 16]).await;
         drop(near);
-        called.map(|(hello, history)| assert_eq!((hello.member, history), (Some(1), HISTORY)))
+        called.map(|(hello, history, _)| assert_eq!((hello.member, history), (Some(1), HISTORY)))
     };
     tokio::join!(calling, answering)
 }
@@ -97,9 +98,9 @@ fn who_cannot_be_a_reader_is_told_why() {
         refused(&reader, &Side { ties: Arc::clone(&reader.ties), ..side(false, |_| {}) }, "leads back to it")
             .await;
         let full = with_room(false, 1, |_| {});
-        let (_one, ..) = full.ties.admit(1, (([127, 0, 0, 1], 1).into(), String::new())).unwrap();
+        let (_one, ..) = full.ties.admit(1, (([127, 0, 0, 1], 1).into(), String::new()), 0).unwrap();
         refused(&reader, &full, "server 1 has 1 readers, as many as max-readers lets in").await;
-        assert!(full.ties.admit(2, (([127, 0, 0, 1], 1).into(), String::new())).is_none());
+        assert!(full.ties.admit(2, (([127, 0, 0, 1], 1).into(), String::new()), 0).is_none());
     });
 }
 
@@ -137,9 +138,14 @@ fn no_hello_is_misread() {
         let hello = ReaderHello::parse(bytes.clone()).unwrap();
         assert_eq!((hello.ticket, hello.purpose, hello.member), ([9; 16], ReaderPurpose::Snapshot, None));
         assert_eq!((hello.software.as_str(), hello.name().as_str()), ("puppet", "a reader"));
-        let text = "puppet".len();
+        let tie = hello.tie.unwrap();
+        assert_eq!((tie.readers, tie.readers_max, tie.distance, tie.client_port), (0, 2, None, 2181));
+        // The text, its end, and how it stands, without which it is the hello of an older release.
+        let (text, more) = ("puppet".len(), 12);
         for cut in 0..bytes.len() {
-            assert_eq!(ReaderHello::parse(bytes[..cut].to_vec()).is_ok(), cut >= bytes.len() - text, "{cut}");
+            let read = ReaderHello::parse(bytes[..cut].to_vec());
+            assert_eq!(read.is_ok(), cut >= bytes.len() - text - more, "{cut}");
+            assert!(read.is_ok_and(|read| read.tie.is_some()) == (cut == bytes.len()), "{cut}");
         }
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
@@ -155,11 +161,12 @@ async fn tied() -> (Side, ConnectionId, TcpStream, tokio::task::JoinHandle<Strin
     let below = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (above, address) = listener.accept().await.unwrap();
     let parent = side(false, |_| {});
-    let (id, mouth, said) = parent.ties.admit(7, (address, "stoa".into())).unwrap();
+    let (id, mouth, said) = parent.ties.admit(7, (address, "stoa".into()), 2182).unwrap();
     let ties = Arc::clone(&parent.ties);
     let run = tokio::task::spawn_local(async move {
         let why = tie::run(Stream::Plain(above), (&ties, &mouth), said, |heard| match heard {
             Heard::Word(word) => ties.tell(word.partition, TieEvent::ReaderSays(id, word)),
+            Heard::List(list) => ties.listed(id, list),
             Heard::Offer(_) => mouth.end("it offers"),
         });
         let why = why.await;
@@ -189,7 +196,7 @@ fn words_pass_both_ways_in_the_order_in_which_threads_say_them() {
         let word = |byte: u8| Pieces::from(Bytes::from(vec![byte; 3]));
         for partition in [0, 5, 0, 3] {
             // Which of them there are only the other side has to know.
-            parent.ties.say_below(id, partition, word(partition));
+            parent.ties.say_below(&[id], partition, word(partition));
         }
         for partition in [0, 5, 0, 3] {
             let said = frame_of(&mut below).await;
@@ -203,9 +210,9 @@ fn words_pass_both_ways_in_the_order_in_which_threads_say_them() {
         let readers = parent.ties.readers();
         assert_eq!((readers.len(), readers[0].bytes_in), (1, 12));
         // It ends when what waits is said, with the reason.
-        parent.ties.say_below(id, 0, Pieces::from(Bytes::from_static(b"last")));
+        parent.ties.say_below(&[id], 0, Pieces::from(Bytes::from_static(b"last")));
         parent.ties.end_below(id, "it is told to go");
-        parent.ties.say_below(id, 0, Pieces::from(Bytes::from_static(b"too late")));
+        parent.ties.say_below(&[id], 0, Pieces::from(Bytes::from_static(b"too late")));
         assert_eq!(frame_of(&mut below).await.1, Bytes::from_static(b"\0last"));
         assert_eq!(frame_of(&mut below).await, (FrameKind::Failed, Bytes::from_static(b"it is told to go")));
         assert!(matches!(parent.events.recv().await, Some(TieEvent::ReaderGone(of)) if of == id));
@@ -224,6 +231,7 @@ fn what_makes_no_sense_ends_a_tie() {
             (frame::encode(FrameKind::Message, &[]).to_vec(), "a word of no partition"),
             (frame::encode(FrameKind::Begin, &[&[1; 15]]).to_vec(), "its offer is cut short"),
             (frame::encode(FrameKind::Begin, &[&[1; 16]]).to_vec(), "it offers"),
+            (frame::encode(FrameKind::Listing, &[&[1]]).to_vec(), "its list of readers cannot be read"),
             (frame::encode(FrameKind::Hello, &[]).to_vec(), "where that has no meaning"),
             (frame::encode(FrameKind::Failed, &[b"enough\x1b"]).to_vec(), "has ended it: enough\\u{1b}"),
             (long, "a frame of 4294967295 bytes"),
@@ -250,7 +258,7 @@ fn who_does_not_take_what_it_is_told_is_let_go() {
         });
         let word = Bytes::from(vec![1; 1 << 20]);
         for _ in 0..70 {
-            parent.ties.say_below(id, 0, Pieces::from(word.clone()));
+            parent.ties.say_below(&[id], 0, Pieces::from(word.clone()));
         }
         let why = timeout(PATIENCE, run).await.unwrap().unwrap();
         assert_eq!(why, "it takes too slowly what it is told");
@@ -263,7 +271,7 @@ fn a_snapshot_goes_to_who_has_its_ticket_alone() {
     run(async {
         let parent = side(false, |_| {});
         let (id, _mouth, mut said) =
-            parent.ties.admit(7, (([127, 0, 0, 1], 1).into(), String::new())).unwrap();
+            parent.ties.admit(7, (([127, 0, 0, 1], 1).into(), String::new()), 0).unwrap();
         let (header, file) = (Bytes::from_static(b"which"), "snapshot".into());
         assert!(parent.ties.offer(id, [3; 16], header.clone(), file).await);
         assert!(matches!(said.recv().await, Some(Saying::Offer(ticket)) if ticket == [3; 16]));
@@ -276,5 +284,49 @@ fn a_snapshot_goes_to_who_has_its_ticket_alone() {
         assert!(parent.ties.take_back(id, &[5; 16]) && parent.ties.take_offer(&[5; 16]).is_none());
         parent.ties.gone(id);
         assert!(!parent.ties.offer(id, [6; 16], header, "snapshot".into()).await, "it is gone");
+    });
+}
+
+#[test]
+fn a_parent_says_how_it_stands_and_who_is_below_it() {
+    run(async {
+        let (parent, id, mut below, _run) = tied().await;
+        let reader = side(true, |_| {});
+        let standing = async || {
+            let (mut near, mut far) = tokio::io::duplex(1 << 10);
+            let answering = async {
+                let bytes = hello::receive(&mut far, FrameKind::Hello).await.unwrap();
+                reader_hello::answer(&mut far, (&parent.local, &parent.ties), bytes).await.unwrap()
+            };
+            let sides = (&reader.local, &*reader.ties);
+            let calling = reader_hello::call(&mut near, sides, ReaderPurpose::Snapshot, &[0; 16]);
+            let (called, answered) = tokio::join!(calling, answering);
+            // Nothing was offered to who shows no ticket.
+            assert!(parent.ties.take_offer(&answered.ticket).is_none());
+            let offer = called.unwrap().0.tie.unwrap().offer(Duration::from_micros(7));
+            (offer.readers, offer.readers_max, offer.distance, offer.round_trip_us)
+        };
+        assert_eq!(standing().await, (1, 2, None, 7));
+        parent.ties.set_distance(Some(3));
+        assert_eq!(standing().await, (1, 2, Some(3), 7));
+
+        let lower = ListedReader {
+            parent: None,
+            address: ([10, 0, 0, 9], 2183).into(),
+            since_ms: 5,
+            software: "stoa".into(),
+        };
+        let list = ReaderList { readers: vec![lower], left_out: 4 };
+        below.write_all(&frame::encode(FrameKind::Listing, &[&list.encode()])).await.unwrap();
+        let listed = async {
+            while parent.ties.list().readers.len() < 2 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, listed).await.unwrap();
+        let all = parent.ties.list();
+        let places: Vec<_> = all.readers.iter().map(|one| (one.address.port(), one.parent)).collect();
+        assert_eq!((places, all.left_out), (vec![(2182, None), (2183, Some(0))], 4));
+        parent.ties.end_below(id, "enough");
     });
 }
