@@ -20,8 +20,8 @@ use crate::file_disk::FileDisk;
 use crate::known_disks::StoredDisks;
 use crate::log_thread::{DiskEvent, FIRST, Reports};
 use crate::peers::{
-    Common, Identity, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers, TieEvent,
-    Ties,
+    Common, Identity, NOT_LISTED, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers,
+    TieEvent, TieOwner, Ties,
 };
 
 /// While so much is asked of the leader and has no outcome, no more is read of readers.
@@ -87,7 +87,8 @@ impl Meeting {
             None => return Err("server-id is none of the ids of servers".to_owned()),
         };
         let max = usize::try_from(settings.max_readers).unwrap_or(usize::MAX);
-        let (ties, tied) = Ties::new((settings.is_reader(), home.tag), tree_options.levels, max, partitions);
+        let own_tie = TieOwner { is_reader: settings.is_reader(), id: settings.server_id, tag: home.tag };
+        let (ties, tied) = Ties::new(own_tie, tree_options.levels, max, partitions);
         let common = common.with_ties(ties);
         let (port, callers) = PeerPort::new(partitions, &common);
         let meetings = (0..).zip(callers.into_iter().zip(tied)).map(|(partition, (callers, tied))| {
@@ -135,7 +136,7 @@ impl Meeting {
         add_missing(&mut members, &named);
         let peers = Peers::start(options, members, peer_events);
         servers.iter().for_each(|servers| peers.tell_servers(servers));
-        let parents = settings.reader_of.iter().filter(|_| is_first).map(parent).collect();
+        let parents = settings.reader_of.iter().filter(|_| is_first && settings.is_reader()).map(parent).collect();
         peers.tie(tied, parents);
         Ok(Ensemble {
             peers,
@@ -184,7 +185,7 @@ fn addresses(servers: &str) -> Vec<PeerAddress> {
 }
 
 /// The version of a list as it stands in `/zookeeper/config`.
-fn version(servers: &str) -> Option<i64> {
+pub(crate) fn version(servers: &str) -> Option<i64> {
     let (_, version) = servers.rsplit_once("version=")?;
     i64::from_str_radix(version.trim(), 16).ok()
 }
@@ -219,6 +220,14 @@ impl Ensemble {
     /// How it stands with every other server.
     pub(crate) fn status(&self) -> Vec<PeerStatus> {
         self.peers.status()
+    }
+
+    /// Whether another server is connected, and whether one has said that this one does not belong to it.
+    pub(crate) fn company(&self) -> (bool, bool) {
+        let peers = self.peers.status();
+        let is_refused =
+            |peer: &PeerStatus| peer.last_error.as_ref().is_some_and(|why| why.contains(NOT_LISTED));
+        (peers.iter().any(|peer| peer.connected_ms.is_some()), peers.iter().any(is_refused))
     }
 
     /// Waits, for the one who may, until there may be another list of servers.
@@ -484,6 +493,7 @@ impl Ensemble {
             PeerOutput::Leads(id) => {
                 let Status { id: own, term, .. } = server.status();
                 let who = if id == own { "this server".into() } else { format!("server {id}") };
+                self.peers.ties().set_leads(id == own);
                 tracing::info!("{who} leads in term {term}");
                 if let Some(known) = &mut *self.known.borrow_mut()
                     && known.leads(id)?

@@ -32,7 +32,8 @@ impl Inner {
 
     async fn keep_tie(&self, stream: Stream, hello: ReaderHello, address: SocketAddr) {
         let ties = &self.common.ties;
-        let Some((id, mouth, said)) = ties.admit(hello.tag, (address, hello.software.clone())) else {
+        let Some((id, mouth, said)) = ties.admit(hello.asker(&self.local), (address, hello.software.clone()))
+        else {
             return;
         };
         tracing::info!("a reader at {address} is connected, {}", hello.software);

@@ -10,7 +10,7 @@ use super::frame::FrameKind;
 use super::hello::{
     self, Local, PROOF_BYTES, Role, SOFTWARE_BYTES_MAX, WRONG_SECRET, field, printable, short,
 };
-use super::ties::Ties;
+use super::ties::{Asker, LEADS, Ties};
 use crate::random;
 
 /// What proves that a connection is for a snapshot that was offered.
@@ -21,6 +21,9 @@ pub(super) const NO_ENSEMBLE: &str = "is of no ensemble yet";
 
 /// A hello without the text at its end.
 const HELLO_BYTES: usize = 93;
+/// What a reader says behind the text and a zero, where it has something to say: these flags, and its number.
+const NEWCOMER: u8 = 1;
+const LAST_RESORT: u8 = 2;
 const IS_READER: u8 = 0;
 const IS_MEMBER: u8 = 1;
 
@@ -54,6 +57,10 @@ pub(crate) struct ReaderHello {
     pub(super) standing: Standing,
     /// Name and version of the program.
     pub(super) software: String,
+    /// The number of a reader that is to belong to the ensemble.
+    pub(super) newcomer: Option<u8>,
+    /// It has tried all others.
+    is_last_resort: bool,
     partitions: u8,
     proves: bool,
     bytes: Vec<u8>,
@@ -62,7 +69,16 @@ pub(crate) struct ReaderHello {
 impl ReaderHello {
     /// Who it is, for people.
     pub(super) fn name(&self) -> String {
-        self.member.map_or_else(|| "a reader".to_owned(), |member| format!("server {member}"))
+        match (self.member, self.newcomer) {
+            (Some(member), _) => format!("server {member}"),
+            (None, Some(newcomer)) => format!("server {newcomer}, which is a reader"),
+            (None, None) => "a reader".to_owned(),
+        }
+    }
+
+    /// As who it asks to be let in, once it has proved that it knows the secret, if there is one.
+    pub(super) fn asker(&self, local: &Local) -> Asker {
+        Asker { tag: self.tag, is_newcomer: self.newcomer.is_some(), has_proved: local.secret.is_some() }
     }
 
     pub(super) fn parse(bytes: Vec<u8>) -> Result<Self, String> {
@@ -97,8 +113,12 @@ impl ReaderHello {
         };
         // The next release may say more behind the text.
         let text = bytes.get(HELLO_BYTES..).ok_or_else(short)?;
-        let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+        let mut parts = text.splitn(2, |byte| *byte == 0);
+        let (text, more) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let [flags, number] = field(more, 0).unwrap_or_default();
         Ok(Self {
+            newcomer: Some(number).filter(|_| flags & NEWCOMER != 0),
+            is_last_resort: flags & LAST_RESORT != 0,
             purpose,
             tag: u64::from_le_bytes(field(&bytes, 20).ok_or_else(short)?),
             member,
@@ -136,6 +156,10 @@ fn write(local: &Local, ties: &Ties, purpose: ReaderPurpose, ticket: &Ticket) ->
     bytes.extend_from_slice(&history.0);
     let text = local.software.as_bytes();
     bytes.extend_from_slice(&text[..text.len().min(SOFTWARE_BYTES_MAX)]);
+    if let Some(newcomer) = ties.newcomer() {
+        let last_resort = if ties.has_tried_all() { LAST_RESORT } else { 0 };
+        bytes.extend_from_slice(&[0, NEWCOMER | last_resort, newcomer]);
+    }
     Ok(bytes)
 }
 
@@ -175,8 +199,18 @@ impl Ties {
             return Err("this is the same server: an address in reader-of leads back to it".into());
         }
         check_both(local, &own, reader)?;
-        if self.max() == 0 {
-            return Err(format!("{own} lets no readers in: set max-readers on it"));
+        let asker = reader.asker(local);
+        if self.max() == 0 && !(asker.is_newcomer && asker.has_proved) {
+            return Err(match asker.is_newcomer {
+                true => format!(
+                    "{own} lets no readers in, and a server that is to join only where servers have a secret: set max-readers \
+                     on it, or peer-secret on all"
+                ),
+                false => format!("{own} lets no readers in: set max-readers on it"),
+            });
+        }
+        if asker.is_newcomer && self.leads() && !reader.is_last_resort {
+            return Err(format!("{own} is no parent for now: {LEADS}"));
         }
         let Some(history) = local.standing.borrow().history() else {
             return Err(format!("{own} {NO_ENSEMBLE}"));
@@ -196,8 +230,11 @@ impl Ties {
                  others"
             ));
         }
-        if reader.purpose == ReaderPurpose::Words && !self.has_room_for(reader.tag) {
-            return Err(format!("{own} has {} readers, as many as max-readers lets in", self.max()));
+        if reader.purpose == ReaderPurpose::Words && !self.has_room_for(asker) {
+            return Err(format!(
+                "{own} has {} readers, as many as max-readers lets in",
+                self.readers().len()
+            ));
         }
         Ok(())
     }

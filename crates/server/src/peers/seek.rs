@@ -11,21 +11,33 @@ use super::member::Backoff;
 use super::reader_hello::{self, NO_ENSEMBLE, ReaderHello, ReaderPurpose, Ticket};
 use super::stream::{self, Stream};
 use super::tie::{self, Heard};
-use super::ties::TieEvent;
+use super::ties::{LEADS, TieEvent};
 use super::{HANDSHAKE_PATIENCE, Inner, PeerAddress, late, snapshot};
 
 /// A parent that was one for so long was a good one: the next one need not be waited for.
 const LASTED: Duration = Duration::from_secs(3);
+/// What a parent's refusal begins with.
+const REFUSED: &str = "refused: ";
 /// As what its snapshots are stored.
 const PARENT: u64 = 255;
+
+/// Whether somebody has said that this reader is not let in, and will not be as things are.
+fn is_turned_away(why: &str) -> bool {
+    why.starts_with(REFUSED) && !why.ends_with(NO_ENSEMBLE) && !why.ends_with(LEADS)
+}
 
 impl Inner {
     /// Follows one of these, for ever.
     pub(super) async fn seek(self: Rc<Self>, parents: Vec<PeerAddress>) {
         let mut backoff = Backoff::new();
+        let mut tried = false;
         let mut told: Vec<Option<String>> = parents.iter().map(|_| None).collect();
         for at in (0..parents.len()).cycle() {
             let parent = &parents[at];
+            if at == 0 && tried {
+                self.common.ties.tried_all();
+            }
+            tried = true;
             let address = format!("{} port {}", parent.host, parent.port);
             self.common.ties.tries(&address);
             let began = Instant::now();
@@ -35,15 +47,17 @@ impl Inner {
                     let why = Rc::clone(&self).follow(parent, &address, (stream, hello, history)).await;
                     tracing::warn!("{address} is this reader's parent no more: {why}");
                     self.common.ties.detach(&address, &why);
+                    tried = false;
                     if began.elapsed() >= LASTED {
                         backoff = Backoff::new();
                     }
                 }
                 Err(why) => {
                     self.common.ties.detach(&address, &why);
+                    self.common.ties.was_not_let_in(is_turned_away(&why));
                     // It is the same as often as it is tried.
                     if told[at].as_ref() != Some(&why) {
-                        match why.ends_with(NO_ENSEMBLE) {
+                        match why.ends_with(NO_ENSEMBLE) || why.ends_with(LEADS) {
                             true => tracing::info!("{address} cannot be this reader's parent: {why}"),
                             false => tracing::warn!("{address} cannot be this reader's parent: {why}"),
                         }

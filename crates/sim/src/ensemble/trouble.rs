@@ -173,10 +173,10 @@ impl World {
                 }
             }
             Trouble::Stop => self.stop(id),
-            Trouble::Empty if self.is_reader(id) => self.empty_reader(id),
+            Trouble::Empty if self.is_only_reader(id) => self.empty_reader(id),
             Trouble::Empty => self.lose_disk(id),
             // Of what a reader has stored nobody needs anything.
-            Trouble::Rollback | Trouble::Rot if self.is_reader(id) => {}
+            Trouble::Rollback | Trouble::Rot if self.is_only_reader(id) => {}
             Trouble::Rollback => self.roll_back(id),
             Trouble::Rot => self.rot(id),
             Trouble::Stall => self.stall(id),

@@ -10,7 +10,7 @@ use crate::peers::frame::{self, FrameKind};
 use crate::peers::reader_hello::{self, ReaderHello, ReaderPurpose};
 use crate::peers::stream::Stream;
 use crate::peers::tie::{self, Heard};
-use crate::peers::ties::{Saying, TieEvent, Ties};
+use crate::peers::ties::{Asker, Saying, TieEvent, TieOwner, Ties};
 
 const HISTORY: HistoryId = HistoryId([1; 16]);
 
@@ -26,11 +26,19 @@ fn side(is_reader: bool, change: impl FnOnce(&mut Local)) -> Side {
 }
 
 fn with_room(is_reader: bool, max: usize, change: impl FnOnce(&mut Local)) -> Side {
-    let tag = if is_reader { 7 } else { 8 };
+    owned_by(TieOwner { is_reader, id: None, tag: if is_reader { 7 } else { 8 } }, max, change)
+}
+
+fn owned_by(own: TieOwner, max: usize, change: impl FnOnce(&mut Local)) -> Side {
+    let is_reader = own.is_reader;
     let mut local = Puppet::new(if is_reader { 255 } else { 1 }, Some("a secret")).local;
     change(&mut local);
-    let (ties, mut events) = Ties::new((is_reader, tag), Levels::OWN, max, local.share.partitions);
+    let (ties, mut events) = Ties::new(own, Levels::OWN, max, local.share.partitions);
     Side { local, ties, events: events.remove(0) }
+}
+
+fn asker(tag: u64) -> Asker {
+    Asker { tag, is_newcomer: false, has_proved: true }
 }
 
 /// What both come to.
@@ -97,9 +105,9 @@ fn who_cannot_be_a_reader_is_told_why() {
         refused(&reader, &Side { ties: Arc::clone(&reader.ties), ..side(false, |_| {}) }, "leads back to it")
             .await;
         let full = with_room(false, 1, |_| {});
-        let (_one, ..) = full.ties.admit(1, (([127, 0, 0, 1], 1).into(), String::new())).unwrap();
+        let (_one, ..) = full.ties.admit(asker(1), (([127, 0, 0, 1], 1).into(), String::new())).unwrap();
         refused(&reader, &full, "server 1 has 1 readers, as many as max-readers lets in").await;
-        assert!(full.ties.admit(2, (([127, 0, 0, 1], 1).into(), String::new())).is_none());
+        assert!(full.ties.admit(asker(2), (([127, 0, 0, 1], 1).into(), String::new())).is_none());
     });
 }
 
@@ -263,7 +271,7 @@ fn a_snapshot_goes_to_who_has_its_ticket_alone() {
     run(async {
         let parent = side(false, |_| {});
         let (id, _mouth, mut said) =
-            parent.ties.admit(7, (([127, 0, 0, 1], 1).into(), String::new())).unwrap();
+            parent.ties.admit(asker(7), (([127, 0, 0, 1], 1).into(), String::new())).unwrap();
         let (header, file) = (Bytes::from_static(b"which"), "snapshot".into());
         assert!(parent.ties.offer(id, [3; 16], header.clone(), file).await);
         assert!(matches!(said.recv().await, Some(Saying::Offer(ticket)) if ticket == [3; 16]));
@@ -276,5 +284,56 @@ fn a_snapshot_goes_to_who_has_its_ticket_alone() {
         assert!(parent.ties.take_back(id, &[5; 16]) && parent.ties.take_offer(&[5; 16]).is_none());
         parent.ties.gone(id);
         assert!(!parent.ties.offer(id, [6; 16], header, "snapshot".into()).await, "it is gone");
+    });
+}
+
+/// A reader with the number 4.
+fn newcomer(change: impl FnOnce(&mut Local)) -> Side {
+    owned_by(TieOwner { is_reader: true, id: Some(4), tag: 7 }, 0, change)
+}
+
+#[test]
+fn who_is_to_join_is_let_in_where_it_proves_what_members_prove() {
+    run(async {
+        let parent = || with_room(false, 0, |_| {});
+        refused(&side(true, |_| {}), &parent(), "lets no readers in: set max-readers on it").await;
+        assert_eq!(meet(&newcomer(|_| {}), &parent()).await, (Ok(()), Ok(())));
+        // Without a secret nothing is proved that max-readers would not have to allow.
+        let open = |local: &mut Local| local.secret = None;
+        let closed = with_room(false, 0, open);
+        refused(&newcomer(open), &closed, "a server that is to join only where servers have a secret").await;
+        assert_eq!(meet(&newcomer(open), &with_room(false, 1, open)).await, (Ok(()), Ok(())));
+        // And no more of them than are good for one server.
+        let full = parent();
+        let ask = |tag| Asker { is_newcomer: true, ..asker(tag) };
+        let address = || (([127, 0, 0, 1], 1).into(), String::new());
+        let there: Vec<_> = (10..26).map(|tag| full.ties.admit(ask(tag), address()).unwrap()).collect();
+        refused(&newcomer(|_| {}), &full, "has 16 readers").await;
+        assert!(full.ties.admit(ask(9), address()).is_none());
+        assert!(full.ties.admit(ask(25), address()).is_some(), "a process takes its own place");
+        drop(there);
+    });
+}
+
+#[test]
+fn a_leader_feeds_a_newcomer_only_where_nobody_else_does() {
+    run(async {
+        let leader = side(false, |_| {});
+        let ask = Asker { is_newcomer: true, ..asker(9) };
+        let (_, mouth, _said) = leader.ties.admit(ask, (([127, 0, 0, 1], 1).into(), String::new())).unwrap();
+        leader.ties.set_leads(true);
+        assert!(mouth.ended().await.contains("another server of the ensemble feeds newcomers"));
+        let newcomer = newcomer(|_| {});
+        refused(&newcomer, &leader, "it leads").await;
+        assert_eq!(meet(&side(true, |_| {}), &leader).await, (Ok(()), Ok(())), "readers are no newcomers");
+        newcomer.ties.tried_all();
+        assert_eq!(meet(&newcomer, &leader).await, (Ok(()), Ok(())));
+        // Who has been turned away twice by all joins as if there was no such thing.
+        newcomer.ties.tried_all();
+        assert!(!newcomer.ties.is_let_in_nowhere());
+        newcomer.ties.was_not_let_in(true);
+        assert!(newcomer.ties.is_let_in_nowhere());
+        newcomer.ties.attach(|_| {});
+        assert!(!newcomer.ties.is_let_in_nowhere() && !newcomer.ties.has_tried_all());
     });
 }
