@@ -136,7 +136,8 @@ impl Meeting {
         add_missing(&mut members, &named);
         let peers = Peers::start(options, members, peer_events);
         servers.iter().for_each(|servers| peers.tell_servers(servers));
-        let parents = settings.reader_of.iter().filter(|_| is_first && settings.is_reader()).map(parent).collect();
+        let parents =
+            settings.reader_of.iter().filter(|_| is_first && settings.is_reader()).map(parent).collect();
         peers.tie(tied, parents);
         Ok(Ensemble {
             peers,

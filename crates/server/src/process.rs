@@ -17,6 +17,7 @@ use crate::peers::PeerTls;
 use crate::sasl::ClientSasl;
 use crate::tls::ClientTls;
 use crate::user::user_name;
+use crate::view::NewcomerView;
 
 /// The version in the form of a ZooKeeper version.
 ///
@@ -91,6 +92,8 @@ pub struct Process {
     pub(crate) admin_tls: Option<Arc<AdminTls>>,
     /// SASL of clients, where it is offered.
     pub(crate) sasl: Option<ClientSasl>,
+    /// What it is to be added to the list of servers as, if it is a reader that may be.
+    pub(crate) newcomer: Option<NewcomerView>,
     /// The audit log, from the moment that the state is there.
     audit: OnceLock<AuditLog>,
 }
@@ -119,6 +122,7 @@ impl Process {
             peer_tls: None,
             admin_tls: None,
             sasl: None,
+            newcomer: None,
             audit: OnceLock::new(),
         }
     }
@@ -136,6 +140,11 @@ impl Process {
     /// The same with TLS for admin HTTP.
     pub(crate) fn with_admin_tls(self, admin_tls: Option<Arc<AdminTls>>) -> Process {
         Process { admin_tls, ..self }
+    }
+
+    /// The same as a reader that may be added to the list of servers.
+    pub(crate) fn with_newcomer(self, newcomer: Option<NewcomerView>) -> Process {
+        Process { newcomer, ..self }
     }
 
     /// Keeps an audit log from now on.

@@ -17,6 +17,7 @@ use stoa_core::{Company, Replica, RoleCause, RoleChange, RoleKeeper, ServerRole}
 
 use crate::config::{Member, ParentAddress, Settings};
 use crate::ensemble::Ensemble;
+use crate::view::NewcomerView;
 use crate::whole_file;
 
 const FILE: &str = "role";
@@ -75,6 +76,8 @@ pub(crate) struct Roles {
     /// The last list in which it stood.
     list: Option<String>,
     began: Instant,
+    /// It was said that it waits to be added to the list.
+    has_told: bool,
 }
 
 impl Roles {
@@ -82,7 +85,7 @@ impl Roles {
     pub(crate) fn load(base: Settings) -> Result<Self, String> {
         let has_parents = !base.reader_of.is_empty();
         let is_newcomer = base.join && base.servers.len() > 1 && base.site.is_none();
-        let mut roles = Self { keeper: None, list: None, began: Instant::now(), base };
+        let mut roles = Self { keeper: None, list: None, began: Instant::now(), has_told: false, base };
         let Some(id) = roles.base.server_id.filter(|_| has_parents || is_newcomer) else { return Ok(roles) };
         let file = roles.base.data_dir.join(FILE);
         let text = whole_file::read(&file, FILE_BYTES_MAX)?.unwrap_or_default();
@@ -142,6 +145,38 @@ impl Roles {
         settings
     }
 
+    /// What it is to be added to the list of servers as, while it is a reader.
+    pub(crate) fn newcomer(&self) -> Option<NewcomerView> {
+        let keeper = self.keeper.as_ref().filter(|keeper| keeper.role() == ServerRole::Reader)?;
+        let (base, id) = (&self.base, keeper.id());
+        let known = base.own_member().cloned().or_else(|| own_line(self.list.as_deref()?, id));
+        let line = known.map_or_else(
+            || {
+                // Under which name the others reach it, nobody has told it.
+                let port =
+                    if base.reader_port == 0 { "PEERPORT".to_owned() } else { base.reader_port.to_string() };
+                format!("server.{id}=HOST:{port}:ELECTIONPORT:participant;{}", base.port)
+            },
+            |member| member.to_string(),
+        );
+        Some(NewcomerView { line, waits: base.reader_of.is_empty() })
+    }
+
+    /// Says once that nothing is missing but a line in the list of servers.
+    fn tell_that_it_waits(&mut self, server: &Replica) {
+        let has_all =
+            server.below().is_some_and(|below| (1..=server.log_applied()).contains(&below.committed));
+        if !has_all || self.has_told {
+            return;
+        }
+        self.has_told = true;
+        if let Some(NewcomerView { line, .. }) = self.newcomer() {
+            tracing::info!(
+                "this server has what its parent has, and is a member when the list of servers has it: reconfig -add {line}"
+            );
+        }
+    }
+
     /// Clients connect at this port, also where the settings leave open which one it is.
     pub(crate) fn keep_port(&mut self, port: u16) {
         if self.base.port == 0 {
@@ -153,6 +188,7 @@ impl Roles {
     pub(crate) fn turn(&mut self, Turn { change, list }: Turn) -> Result<(), String> {
         let Some(keeper) = &mut self.keeper else { return Ok(()) };
         keeper.change(change);
+        self.has_told = false;
         let id = keeper.id();
         if let Some(list) = list.filter(|list| own_line(list, id).is_some()) {
             self.list = Some(list);
@@ -170,7 +206,10 @@ impl Roles {
             is_let_in_nowhere: ensemble.ties().is_let_in_nowhere(),
             has_address: self.list.is_some() || !self.base.servers.is_empty(),
         };
-        let change = keeper.look(server, company, micros(self.began.elapsed()))?;
+        let Some(change) = keeper.look(server, company, micros(self.began.elapsed())) else {
+            self.tell_that_it_waits(server);
+            return None;
+        };
         Some(Turn { change, list: server.servers().map(str::to_owned) })
     }
 }
@@ -267,6 +306,11 @@ mod tests {
         assert!(own.is_reader() && !own.join);
         let hosts: Vec<_> = own.reader_of.iter().map(|parent| parent.host.as_str()).collect();
         assert_eq!(hosts, ["b", "c", "a"], "not all begin with the same one");
+        let newcomer = load(&base).newcomer().unwrap();
+        assert!(newcomer.waits && newcomer.line.starts_with("server.4=d:1:"), "{newcomer:?}");
+        let reader =
+            load(&Settings { reader_port: 5, port: 6, ..settings(&folder, "", "a") }).newcomer().unwrap();
+        assert!(!reader.waits && reader.line == "server.4=HOST:5:ELECTIONPORT:participant;6", "{reader:?}");
         for plain in [
             Settings { server_id: None, ..settings(&folder, "", "a") },
             settings(&folder, "ad", ""),

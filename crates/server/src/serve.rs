@@ -145,6 +145,7 @@ fn serve_as(
     let admin_tls = AdminTls::begin(&settings)?;
     let process = Process::new(settings, port).with_doors(tls, sasl);
     let process = process.with_peer_tls(peer_tls.clone()).with_admin_tls(admin_tls);
+    let process = process.with_newcomer(lasting.roles.newcomer());
     let process = Arc::new(process);
     // From now on, so that it can be seen that the server is up but not ready.
     let (questions_in, questions) = unbounded_channel();

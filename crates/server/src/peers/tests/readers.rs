@@ -163,7 +163,7 @@ async fn tied() -> (Side, ConnectionId, TcpStream, tokio::task::JoinHandle<Strin
     let below = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (above, address) = listener.accept().await.unwrap();
     let parent = side(false, |_| {});
-    let (id, mouth, said) = parent.ties.admit(7, (address, "stoa".into())).unwrap();
+    let (id, mouth, said) = parent.ties.admit(asker(7), (address, "stoa".into())).unwrap();
     let ties = Arc::clone(&parent.ties);
     let run = tokio::task::spawn_local(async move {
         let why = tie::run(Stream::Plain(above), (&ties, &mouth), said, |heard| match heard {
