@@ -223,12 +223,17 @@ impl Ensemble {
         self.peers.status()
     }
 
-    /// Whether another server is connected, and whether one has said that this one does not belong to it.
-    pub(crate) fn company(&self) -> (bool, bool) {
+    /// Whether another server is connected, and whether one has said that this one does not belong to it, or it is not
+    /// known where any of those is who vote.
+    pub(crate) fn company(&self, status: &Status) -> (bool, bool) {
         let peers = self.peers.status();
+        let mut others = status.voters.iter().filter(|voter| **voter != status.id).peekable();
+        let has_others = others.peek().is_some();
+        let is_found = |voter: &u8| peers.iter().any(|peer| peer.address.id == u64::from(*voter));
+        let finds_nobody = has_others && !others.any(is_found);
         let is_refused =
             |peer: &PeerStatus| peer.last_error.as_ref().is_some_and(|why| why.contains(NOT_LISTED));
-        (peers.iter().any(|peer| peer.connected_ms.is_some()), peers.iter().any(is_refused))
+        (peers.iter().any(|peer| peer.connected_ms.is_some()), peers.iter().any(is_refused) || finds_nobody)
     }
 
     /// Waits, for the one who may, until there may be another list of servers.

@@ -10,6 +10,7 @@
 //! server.1=zoo1.example:2888:3888:participant;2181
 //! ```
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,7 @@ const PATIENCE_MIN: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     change: RoleChange,
-    /// The list of servers by which that is so.
+    /// The list of servers, if it has this one.
     list: Option<String>,
 }
 
@@ -78,6 +79,33 @@ pub(crate) struct Roles {
     began: Instant,
     /// It was said that it waits to be added to the list.
     has_told: bool,
+    seen: SeenLists,
+}
+
+/// The list of servers that is applied, and the last line of each server that was ever in it.
+#[derive(Default)]
+struct SeenLists {
+    applied: String,
+    lines: BTreeMap<u8, String>,
+}
+
+impl SeenLists {
+    fn see(&mut self, applied: &str) {
+        if self.applied != applied {
+            applied.clone_into(&mut self.applied);
+            let known = |line: &str| Some((Member::of_line(line)?.id, line.to_owned()));
+            self.lines.extend(applied.lines().filter_map(known));
+        }
+    }
+
+    /// The list, and behind it those who belong to the ensemble for as long as that is not what the list says: a server
+    /// that the list does not have any more may be the one that takes in whom it has.
+    fn with(&self, company: &[u8]) -> String {
+        let listed: Vec<u8> =
+            self.applied.lines().filter_map(Member::of_line).map(|member| member.id).collect();
+        let more = company.iter().filter(|id| !listed.contains(id)).filter_map(|id| self.lines.get(id));
+        more.fold(format!("{}\n", self.applied.trim_end()), |list, line| list + line.as_str() + "\n")
+    }
 }
 
 impl Roles {
@@ -85,7 +113,14 @@ impl Roles {
     pub(crate) fn load(base: Settings) -> Result<Self, String> {
         let has_parents = !base.reader_of.is_empty();
         let is_newcomer = base.join && base.servers.len() > 1 && base.site.is_none();
-        let mut roles = Self { keeper: None, list: None, began: Instant::now(), has_told: false, base };
+        let mut roles = Self {
+            keeper: None,
+            list: None,
+            began: Instant::now(),
+            has_told: false,
+            seen: SeenLists::default(),
+            base,
+        };
         let Some(id) = roles.base.server_id.filter(|_| has_parents || is_newcomer) else { return Ok(roles) };
         let file = roles.base.data_dir.join(FILE);
         let text = whole_file::read(&file, FILE_BYTES_MAX)?.unwrap_or_default();
@@ -136,7 +171,12 @@ impl Roles {
             }
             ServerRole::Member => {
                 if let Some(list) = &self.list {
+                    let named = std::mem::take(&mut settings.servers);
                     settings.servers = list.lines().filter_map(Member::of_line).collect();
+                    // All others may have been replaced meanwhile, and then an operator says where they are now.
+                    let is_known = |id| settings.servers.iter().any(|member| member.id == id);
+                    let more: Vec<_> = named.into_iter().filter(|member| !is_known(member.id)).collect();
+                    settings.servers.extend(more);
                     // It founds nothing: others have it in their list.
                     settings.join = true;
                 }
@@ -189,17 +229,15 @@ impl Roles {
         let Some(keeper) = &mut self.keeper else { return Ok(()) };
         keeper.change(change);
         self.has_told = false;
-        let id = keeper.id();
-        if let Some(list) = list.filter(|list| own_line(list, id).is_some()) {
-            self.list = Some(list);
-        }
+        self.list = list.or(self.list.take());
         self.store()
     }
 
     /// Looks whether it is to be something else.
     pub(crate) fn look(&mut self, server: &Replica, ensemble: Option<&Ensemble>) -> Option<Turn> {
         let (keeper, ensemble) = (self.keeper.as_mut()?, ensemble?);
-        let (is_connected, is_refused) = ensemble.company();
+        server.servers().iter().for_each(|list| self.seen.see(list));
+        let (is_connected, is_refused) = ensemble.company(&server.status());
         let company = Company {
             is_connected,
             is_refused,
@@ -210,7 +248,8 @@ impl Roles {
             self.tell_that_it_waits(server);
             return None;
         };
-        Some(Turn { change, list: server.servers().map(str::to_owned) })
+        let stands = own_line(&self.seen.applied, keeper.id()).is_some();
+        Some(Turn { change, list: stands.then(|| self.seen.with(&server.company())) })
     }
 }
 
@@ -283,6 +322,19 @@ mod tests {
         assert_eq!(member.keeper.as_ref().unwrap().by(), Some(9));
         member.store().unwrap();
         assert_eq!(load(&base).settings(), own);
+        let ids: Vec<_> =
+            load(&settings(&folder, "cd", "a")).settings().servers.iter().map(|it| it.id).collect();
+        assert_eq!(ids, [1, 4, 3], "those of the settings are looked for, too");
+    }
+
+    #[test]
+    fn who_belongs_to_the_ensemble_is_found_though_the_list_has_it_no_more() {
+        let mut seen = SeenLists::default();
+        seen.see("server.1=a:1:2:participant;3\nserver.2=b:1:2:participant;3\nversion=1");
+        seen.see("server.4=d:1:2:participant;3\nversion=2");
+        let lines = |list: &str| list.lines().filter_map(Member::of_line).map(|it| it.id).collect::<Vec<_>>();
+        assert_eq!(lines(&seen.with(&[1, 9])), [4, 1]);
+        assert_eq!(lines(&seen.with(&[])), [4]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::machine::Machine;
 use super::world::World;
+use std::collections::BTreeMap;
 use stoa_core::{Company, RoleKeeper, ServerRole};
 
 /// The time between two looks, microseconds.
@@ -15,8 +16,19 @@ const READER_ID: u8 = u8::MAX;
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeptRole {
     pub(super) keeper: Option<RoleKeeper>,
-    /// The last list in which it stood.
+    /// The last list in which it stood, with those who belonged to the ensemble then.
     pub(super) list: String,
+    /// The last line of each server.
+    lines: BTreeMap<u8, String>,
+}
+
+/// The lines of a list as it stands in `/zookeeper/config`, by the servers' numbers.
+fn lines(list: &str) -> BTreeMap<u8, String> {
+    let lines = list.lines().filter_map(|line| {
+        let id = line.strip_prefix("server.")?.split_once('=')?.0;
+        Some((id.parse().ok()?, line.to_owned()))
+    });
+    lines.collect()
 }
 
 impl Machine {
@@ -85,11 +97,14 @@ impl World {
         let role = &mut machine.held.role;
         let keeper = role.keeper.get_or_insert_with(|| RoleKeeper::new(id, (first, None), true, patience_us));
         let core = &process.threads[0].core;
+        let listed = lines(core.servers().unwrap_or_default());
+        role.lines.extend(listed.clone());
         let Some(change) = keeper.look(core, company, now_us) else { return };
         keeper.change(change);
-        let own = format!("server.{id}=");
-        if let Some(list) = core.servers().filter(|list| list.lines().any(|line| line.starts_with(&own))) {
-            list.clone_into(&mut role.list);
+        if listed.contains_key(&id) {
+            let company = core.company().into_iter().filter(|other| !listed.contains_key(other));
+            let company = company.filter_map(|other| role.lines.get(&other));
+            role.list = listed.values().chain(company).map(|line| line.clone() + "\n").collect();
         }
         self.counts.role_changes += 1;
         self.note("role", format_args!("server {id}: {:?}, {:?}", change.role, change.cause));
@@ -98,8 +113,14 @@ impl World {
     }
 
     fn company(&self, id: u8) -> Company {
-        let mut company =
-            Company { has_address: self.founds(id) || self.list_of_role(id).is_some(), ..Company::default() };
+        let voters = self.process(id).map(|process| process.first().status().voters).unwrap_or_default();
+        let mut others = voters.into_iter().filter(|voter| *voter != id).peekable();
+        let finds_nobody = others.peek().is_some() && !others.any(|voter| self.is_open(id, voter, 0));
+        let mut company = Company {
+            is_refused: finds_nobody,
+            has_address: self.founds(id) || self.list_of_role(id).is_some(),
+            ..Company::default()
+        };
         let history = self.standing(id).history();
         for other in self.others(id) {
             company.is_connected |= self.network.is_up(id, other, 0);

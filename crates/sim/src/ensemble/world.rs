@@ -723,7 +723,8 @@ impl World {
 
     /// Whether a server runs, and wants a partition of its to be connected to the other one.
     pub(super) fn is_open(&self, id: u8, to: u8, of: u8) -> bool {
-        let process = self.process(id);
+        // A reader is connected with its parent and with readers below it alone.
+        let process = self.process(id).filter(|_| !self.is_reader(id));
         process.is_some_and(|it| it.threads[usize::from(of)].circle.servers.contains(&to))
     }
 
