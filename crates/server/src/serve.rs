@@ -20,7 +20,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::admin::AdminTls;
 use crate::audit::{AuditLog, Event, StartAttempt};
@@ -102,6 +102,8 @@ impl Signals {
 enum Told {
     Stop,
     Reload,
+    /// It is to go on as something else.
+    Turn(Turn),
 }
 
 /// Serves until told to stop. `Err` says what an operator must know.
@@ -498,11 +500,7 @@ fn run(
     let backlog = settings.listen_backlog;
     let Lasting { roles, runtime, signals, has_announced, .. } = lasting;
     let serving = async {
-        let signals = match signals {
-            Some(signals) => signals,
-            None => signals.insert(Signals::listen()?),
-        };
-        let operator = Operator { signals, roles, has_announced };
+        let operator = Operator::new(signals, roles, has_announced)?;
         let listen = |bound: Option<Bound>| bound.map(|bound| Listener::new(bound, backlog)).transpose();
         let doors = Doors {
             listeners: ports.sockets.listeners(backlog).map_err(failed("the ports"))?,
@@ -587,17 +585,50 @@ struct Operator<'a> {
     signals: &'a mut Signals,
     roles: &'a mut Roles,
     has_announced: &'a mut bool,
+    looks: Interval,
+}
+
+impl<'a> Operator<'a> {
+    /// Must be called within a runtime.
+    fn new(
+        signals: &'a mut Option<Signals>,
+        roles: &'a mut Roles,
+        has_announced: &'a mut bool,
+    ) -> Result<Self, String> {
+        let signals = match signals {
+            Some(signals) => signals,
+            None => signals.insert(Signals::listen()?),
+        };
+        let mut looks = interval(role::LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Ok(Self { signals, roles, has_announced, looks })
+    }
+
+    /// Waits until the process is told something, or the list of servers says that it is to be something else.
+    async fn next(&mut self, driver: &Driver, may_turn: bool) -> Told {
+        let may_turn = may_turn && self.roles.may_turn();
+        loop {
+            tokio::select! {
+                told = self.signals.next() => return told,
+                _ = self.looks.tick(), if may_turn => {
+                    let turn = self.roles.look(&driver.server.borrow(), driver.ensemble.get());
+                    if let Some(turn) = turn {
+                        return Told::Turn(turn);
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Runs the first partition, and with it the server. Returns what it is to go on as, if it is not to stop.
 async fn partition(
     beginning: Beginning,
     Doors { own: ports, listeners, secure, of_sites }: Doors,
-    (mut questions, operator): (UnboundedReceiver<Question>, Operator<'_>),
+    (mut questions, mut operator): (UnboundedReceiver<Question>, Operator<'_>),
     (port, other_sites): (Option<PeerPort>, Option<Rc<Sites>>),
     others: Others,
 ) -> Result<Option<Turn>, String> {
-    let Operator { signals, roles, has_announced } = operator;
     let process = Arc::clone(&beginning.process);
     let (stop, stopped) = watch::channel(false);
     let (driver, mut inputs) = beginning.begin()?;
@@ -615,8 +646,6 @@ async fn partition(
     let mut acceptors = Vec::new();
     let (began, mut stopping) = (tokio::time::Instant::now(), None::<Stop>);
     let mut turn = None;
-    let mut looks = tokio::time::interval(role::LOOK);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         // The other partitions say so to the process.
         let is_ready = driver.server.borrow().serves() && process.is_serving();
@@ -624,7 +653,7 @@ async fn partition(
         if is_ready || driver.ensemble.get().is_some() || began.elapsed() >= ACCEPT_TIME {
             acceptors.extend(accepting.take().into_iter().flatten().map(tokio::task::spawn_local));
         }
-        if is_ready && !mem::replace(has_announced, true) {
+        if is_ready && !mem::replace(operator.has_announced, true) {
             announce(&clients, secure.as_deref());
         }
         tokio::select! {
@@ -632,39 +661,25 @@ async fn partition(
             taken = inputs.take(&driver) => taken?,
             () = process.turned() => {}
             Some(question) = questions.recv() => question.answer(&mut &*driver),
-            told = signals.next() => match told {
+            told = operator.next(&driver, stopping.is_none()) => match told {
                 Told::Reload => reload(Arc::clone(&process)),
                 Told::Stop => {
                     turn = None;
                     stopping.get_or_insert_with(Stop::begin);
                 }
+                Told::Turn(to) => (turn, stopping) = (Some(to), Some(Stop::begin())),
             },
             () = tokio::time::sleep(END_CHECK), if stopping.is_some() => {}
-            _ = looks.tick(), if roles.may_turn() && stopping.is_none() => {
-                turn = roles.look(&driver.server.borrow(), driver.ensemble.get());
-                stopping = turn.is_some().then(Stop::begin);
-            }
             () = tokio::time::sleep_until(began + ACCEPT_TIME), if accepting.is_some() => {}
         }
         if let Some(stopping) = &mut stopping {
             if process.phase() != Phase::Stopping {
-                match &turn {
-                    None => tracing::info!("stopping: what is under way is finished first"),
-                    Some(turn) => tracing::info!(
-                        "this server is to go on as a {}, as {}; what is under way is finished first",
-                        turn.name(),
-                        turn.why()
-                    ),
-                }
-                process.set_phase(Phase::Stopping);
-                tell_audit(&process, Event::Stop);
+                begin_to_stop(&process, turn.as_ref());
                 let _ = stop.send(true);
                 accepting = None;
                 following.abort();
                 clients.close();
-                if let Some(secure) = &secure {
-                    secure.close();
-                }
+                secure.iter().for_each(|secure| secure.close());
                 acceptors.iter().for_each(tokio::task::JoinHandle::abort);
                 others.settle();
             }
@@ -673,6 +688,20 @@ async fn partition(
             }
         }
     }
+}
+
+/// From now on the server stops, to go on as something else if that is said.
+fn begin_to_stop(process: &Process, turn: Option<&Turn>) {
+    match turn {
+        None => tracing::info!("stopping: what is under way is finished first"),
+        Some(turn) => tracing::info!(
+            "this server is to go on as a {}, as {}; what is under way is finished first",
+            turn.name(),
+            turn.why()
+        ),
+    }
+    process.set_phase(Phase::Stopping);
+    tell_audit(process, Event::Stop);
 }
 
 /// A clean stop: what is under way is finished, another server leads, clients are answered and let go.
