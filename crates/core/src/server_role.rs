@@ -16,8 +16,8 @@
 //!
 //! **Nobody who is needed stays away.** A member becomes a reader when it stands neither in the list that it has applied nor
 //! among those whose votes count by its own log: then a majority has decided without it. It may have missed that, as
-//! nothing is said any more to who was taken out. Who reaches nobody but servers that do not know it asks a parent, as a
-//! reader: at once where the list does not have it, else after a while. It is a member again when the parent says that it
+//! nothing is said any more to who was taken out. Who reaches nobody but servers that do not know it, or reaches nobody and
+//! has no vote, asks a parent, as a reader: at once where the list does not have it, else after a while. It is a member again when the parent says that it
 //! stands in the list, or when its vote counts by what it has and no parent lets it in: a mistake costs some seconds of
 //! its vote, never more.
 //!
@@ -43,7 +43,7 @@ pub enum RoleCause {
     Listed,
     /// The list does not have it any more.
     TakenOut,
-    /// Those whom it reaches do not know it: a parent tells it whether it was taken out.
+    /// Nobody whom it reaches knows it: a parent tells it whether it was taken out.
     Unknown,
     /// It finds no parent, and by what it has it belongs to the ensemble.
     NoParent,
@@ -65,9 +65,9 @@ pub struct RoleChange {
 /// How it stands with the servers around one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Company {
-    /// At a member: somebody is connected.
+    /// At a member: one of those who vote by its log is connected, or anybody if it knows of none.
     pub is_connected: bool,
-    /// At a member: somebody has said that it is none.
+    /// At a member: somebody has said that it is none, or it is not known where any of those is who vote by its log.
     pub is_refused: bool,
     /// At a reader: each of its parents was asked, and none will let it in.
     pub is_let_in_nowhere: bool,
@@ -153,7 +153,9 @@ impl RoleKeeper {
         // What it went by counts until there is something newer.
         let list = own.list.filter(|(version, _)| Some(*version) >= self.by);
         let is_lonely = match self.role {
-            ServerRole::Member => company.is_refused && !company.is_connected && !own.has_leader,
+            ServerRole::Member => {
+                (company.is_refused || !own.votes) && !company.is_connected && !own.has_leader
+            }
             ServerRole::Reader => !own.is_attached,
         };
         let since_us = self.lonely_since_us.filter(|_| is_lonely).unwrap_or(now_us);
@@ -231,10 +233,12 @@ mod tests {
     #[test]
     fn a_member_that_was_taken_out_is_a_reader_when_its_vote_is_not_needed_any_more() {
         let member = keeper(ServerRole::Member);
-        assert_eq!(changes(&member, at(9, true), NOBODY), (None, None));
+        let met = Company { is_connected: true, ..NOBODY };
+        assert_eq!(changes(&member, at(9, true), met), (None, None));
+        assert_eq!(changes(&member, at(9, true), NOBODY), (None, Some(RoleCause::Unknown)), "it has no vote");
         assert_eq!(changes(&member, at(10, false), NOBODY).0, Some(RoleCause::TakenOut));
         assert_eq!(
-            changes(&member, at(8, false), NOBODY),
+            changes(&member, at(8, false), met),
             (None, None),
             "the disk may know of an older one only"
         );
@@ -242,8 +246,7 @@ mod tests {
         assert_eq!(changes(&member, votes, NOBODY), (None, None));
         let refused = Company { is_refused: true, ..NOBODY };
         assert_eq!(changes(&member, votes, refused).0, Some(RoleCause::TakenOut), "it is not told more");
-        let met = Company { is_connected: true, ..refused };
-        assert_eq!(changes(&member, votes, met), (None, None));
+        assert_eq!(changes(&member, votes, Company { is_connected: true, ..refused }), (None, None));
         let without_parents = RoleKeeper { may_read: false, ..member };
         assert_eq!(changes(&without_parents, at(10, false), NOBODY), (None, None));
     }

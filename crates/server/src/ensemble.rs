@@ -223,17 +223,22 @@ impl Ensemble {
         self.peers.status()
     }
 
-    /// Whether another server is connected, and whether one has said that this one does not belong to it, or it is not
-    /// known where any of those is who vote.
+    /// Whether one of those is connected who vote by this server's log (anybody, if it knows of none), and whether somebody
+    /// has said that this server does not belong to it, or it is not known where any of those is.
     pub(crate) fn company(&self, status: &Status) -> (bool, bool) {
         let peers = self.peers.status();
-        let mut others = status.voters.iter().filter(|voter| **voter != status.id).peekable();
-        let has_others = others.peek().is_some();
-        let is_found = |voter: &u8| peers.iter().any(|peer| peer.address.id == u64::from(*voter));
-        let finds_nobody = has_others && !others.any(is_found);
+        let others: Vec<u64> = status
+            .voters
+            .iter()
+            .filter(|voter| **voter != status.id)
+            .map(|voter| u64::from(*voter))
+            .collect();
+        let votes = |peer: &&PeerStatus| others.is_empty() || others.contains(&peer.address.id);
+        let is_connected = peers.iter().filter(votes).any(|peer| peer.connected_ms.is_some());
+        let finds_nobody = !others.is_empty() && !peers.iter().any(|peer| votes(&peer));
         let is_refused =
             |peer: &PeerStatus| peer.last_error.as_ref().is_some_and(|why| why.contains(NOT_LISTED));
-        (peers.iter().any(|peer| peer.connected_ms.is_some()), peers.iter().any(is_refused) || finds_nobody)
+        (is_connected, finds_nobody || peers.iter().any(is_refused))
     }
 
     /// Waits, for the one who may, until there may be another list of servers.

@@ -50,7 +50,7 @@ impl Turn {
             RoleCause::Listed => "the list of servers has this server",
             RoleCause::TakenOut => "the list of servers does not have this server any more",
             RoleCause::Unknown => {
-                "those whom this server reaches do not know it: as a reader it learns whether it was taken out"
+                "nobody whom this server reaches knows it: as a reader it learns whether it was taken out"
             }
             RoleCause::NoParent => {
                 "this server finds no parent, and by what it has it belongs to the ensemble"

@@ -114,8 +114,8 @@ impl World {
 
     fn company(&self, id: u8) -> Company {
         let voters = self.process(id).map(|process| process.first().status().voters).unwrap_or_default();
-        let mut others = voters.into_iter().filter(|voter| *voter != id).peekable();
-        let finds_nobody = others.peek().is_some() && !others.any(|voter| self.is_open(id, voter, 0));
+        let others: Vec<u8> = voters.into_iter().filter(|voter| *voter != id).collect();
+        let finds_nobody = !others.is_empty() && !others.iter().any(|voter| self.is_open(id, *voter, 0));
         let mut company = Company {
             is_refused: finds_nobody,
             has_address: self.founds(id) || self.list_of_role(id).is_some(),
@@ -123,7 +123,8 @@ impl World {
         };
         let history = self.standing(id).history();
         for other in self.others(id) {
-            company.is_connected |= self.network.is_up(id, other, 0);
+            let counts = others.is_empty() || others.contains(&other);
+            company.is_connected |= counts && self.network.is_up(id, other, 0);
             company.is_refused |= history.is_some()
                 && self.standing(other).history() == history
                 && !self.is_reader(other)
