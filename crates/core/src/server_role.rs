@@ -69,6 +69,8 @@ pub struct Company {
     pub is_connected: bool,
     /// At a member: somebody has said that it is none, or it is not known where any of those is who vote by its log.
     pub is_refused: bool,
+    /// At a member: somebody has a newer list of servers, which does not have this one.
+    pub is_told_out: bool,
     /// At a reader: each of its parents was asked, and none will let it in.
     pub is_let_in_nowhere: bool,
     /// It is known where this server listens for the others, also where the list does not say so.
@@ -154,7 +156,8 @@ impl RoleKeeper {
         let list = own.list.filter(|(version, _)| Some(*version) >= self.by);
         let is_lonely = match self.role {
             ServerRole::Member => {
-                (company.is_refused || !own.votes) && !company.is_connected && !own.has_leader
+                let meets_nobody = (company.is_refused || !own.votes) && !company.is_connected;
+                !own.has_leader && (company.is_told_out || meets_nobody)
             }
             ServerRole::Reader => !own.is_attached,
         };
@@ -211,8 +214,13 @@ mod tests {
         Belonging { list: Some((version, stands)), ..Belonging::default() }
     }
 
-    const NOBODY: Company =
-        Company { is_connected: false, is_refused: false, is_let_in_nowhere: false, has_address: false };
+    const NOBODY: Company = Company {
+        is_connected: false,
+        is_refused: false,
+        is_told_out: false,
+        is_let_in_nowhere: false,
+        has_address: false,
+    };
 
     #[test]
     fn a_reader_that_stands_in_the_list_is_a_member_once_it_has_everything() {
@@ -260,6 +268,9 @@ mod tests {
         assert_eq!(changes(&member, votes, Company { is_connected: true, ..refused }), (None, None));
         assert_eq!(changes(&member, Belonging { has_leader: true, ..votes }, refused), (None, None));
         assert_eq!(changes(&member, votes, refused), (None, Some(RoleCause::Unknown)));
+        let told_out = Company { is_connected: true, is_told_out: true, ..NOBODY };
+        assert_eq!(changes(&member, votes, told_out), (None, Some(RoleCause::Unknown)));
+        assert_eq!(changes(&member, Belonging { has_leader: true, ..votes }, told_out), (None, None));
         assert_eq!(changes(&reader, votes, NOBODY), (None, Some(RoleCause::NoParent)));
         assert_eq!(changes(&reader, at(9, false), NOBODY), (None, None));
         let by_its_log = Belonging { votes: true, ..at(9, false) };

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use stoa_core::{Company, Replica, RoleCause, RoleChange, RoleKeeper, ServerRole};
 
 use crate::config::{Member, ParentAddress, Settings};
-use crate::ensemble::Ensemble;
+use crate::ensemble::{Ensemble, version};
 use crate::view::NewcomerView;
 use crate::whole_file;
 
@@ -238,9 +238,12 @@ impl Roles {
         let (keeper, ensemble) = (self.keeper.as_mut()?, ensemble?);
         server.servers().iter().for_each(|list| self.seen.see(list));
         let (is_connected, is_refused) = ensemble.company(&server.status());
+        let applied = server.servers().and_then(version);
+        let newer = ensemble.servers(server).filter(|list| version(list) > applied);
         let company = Company {
             is_connected,
             is_refused,
+            is_told_out: newer.is_some_and(|list| own_line(&list, keeper.id()).is_none()),
             is_let_in_nowhere: ensemble.ties().is_let_in_nowhere(),
             has_address: self.list.is_some() || !self.base.servers.is_empty(),
         };

@@ -121,10 +121,22 @@ impl World {
             has_address: self.founds(id) || self.list_of_role(id).is_some(),
             ..Company::default()
         };
+        let list_of = |id: u8| {
+            let text = self.process(id)?.first().servers()?.to_owned();
+            let version = i64::from_str_radix(text.rsplit_once("version=")?.1.trim(), 16).ok()?;
+            Some((version, text))
+        };
+        let own_version = list_of(id).map(|(version, _)| version);
+        let own_line = format!("server.{id}=");
         let history = self.standing(id).history();
         for other in self.others(id) {
             let counts = others.is_empty() || others.contains(&other);
-            company.is_connected |= counts && self.network.is_up(id, other, 0);
+            let is_up = self.network.is_up(id, other, 0);
+            company.is_connected |= counts && is_up;
+            company.is_told_out |= is_up
+                && list_of(other).is_some_and(|(version, list)| {
+                    Some(version) > own_version && !list.lines().any(|line| line.starts_with(&own_line))
+                });
             company.is_refused |= history.is_some()
                 && self.standing(other).history() == history
                 && !self.is_reader(other)

@@ -314,6 +314,10 @@ impl World {
         for id in world.ids() {
             world.schedule(0, Happening::Restart(id));
         }
+        if world.settings.switches {
+            // They find the others by the list that has them.
+            world.machines.values_mut().for_each(|machine| machine.names_all = false);
+        }
         if world.settings.spares > 0 || world.settings.recoveries > 0 {
             world.schedule(0, Happening::Look);
         }

@@ -98,23 +98,6 @@ fn a_server_that_does_not_tell_whom_readers_have_heard_of_is_found() {
     found_with_readers(3, "quiet", Bug::HeardBelowIsLost);
 }
 
-/// The same where servers are readers while the list of servers does not have them.
-fn found_with_roles(servers: usize, kind: &str, bug: Bug) {
-    let life = |seed| Settings::of(seed, Some(servers), Some(kind)).expect("it is a kind").with_roles(3);
-    let found = (1..=SEEDS).any(|seed| wrong(bug, || World::new(seed, life(seed), false).run()).is_some());
-    assert!(found, "not found in {SEEDS} seeds of the kind {kind}");
-}
-
-#[test]
-fn a_server_that_is_a_reader_while_its_vote_is_needed_is_found() {
-    found_with_roles(3, "members", Bug::LeavesWhileNeeded);
-}
-
-#[test]
-fn a_server_that_is_held_to_the_disk_it_had_before_it_was_taken_out_is_found() {
-    found_with_roles(3, "losses", Bug::RemovedStaysKnown);
-}
-
 /// With no bug planted the copy is what it was made from.
 #[test]
 fn nothing_is_found_where_nothing_is_planted() {
