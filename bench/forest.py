@@ -9,7 +9,11 @@ failure of a coordinator costs (figure 9) is measured by `forest_faults.py`.
 As root on Linux. Results go to bench/results/<date>-forest.{md,json}.
 """
 
+import contextlib
+import shutil
+import subprocess
 import tempfile
+import threading
 import time
 
 import ensembles
@@ -22,19 +26,26 @@ import wires
 FORESTS = {"stoa": (5, 5), "stoa 3-3": (3, 3)}
 STAR, PEER = "stoa star", "zookeeper"
 KINDS = [PEER, STAR, *FORESTS]
-PARTS = ["sets", "broadcast", "leader", "latency", "readers"]
+PARTS = ["sets", "broadcast", "leader", "latency", "readers", "join"]
 TITLES = {
     "sets": "Sets of 1 KiB, clients at all servers (figure 6)",
     "broadcast": "Sets of 1 KiB, clients at the leader alone (figure 7)",
     "leader": "The leader is killed (figure 8)",
     "latency": "One client that creates znodes of 1 KiB, one after the other (figure 10)",
     "readers": "Readers below the members that do not lead",
+    "join": "Servers join at once, at half of the sets that the others can take",
 }
+# Who feeds those that join: one of the others, before they are in the list of servers, or the leader, when they are.
+FEEDERS = {"neighbours": ["--join"], "the leader": []}
 CLIENT_PORT, PEER_PORT, ELECTION_PORT = 2181, 2888, 3888
 # Fifty of them share the machine.
 HEAP = ["-Xms48m", "-Xmx160m", "-XX:+UseSerialGC", "-Xss512k"]
 # ZooKeeper writes 64 MiB ahead if it is not told otherwise, here in memory.
 SETTINGS = {PEER: "preAllocSize=1024\nsnapCount=1000000\n"}
+# Where servers join.
+CHANGES = "reconfigEnabled=true\nskipACL=yes\n"
+# On a network that is this machine's alone.
+SECRET = ["--peer-secret", "of the measured"]
 NO_LIMIT = "none"
 PAYLOAD = 1024
 
@@ -53,20 +64,47 @@ class Machine(ensembles.Member):
 class Ensemble(ensembles.Ensemble):
     MEMBER = Machine
 
-    def __init__(self, name, size, readers_max=0):
-        self.name = name
-        flags = ["--forest-servers-min", "0"]
+    def __init__(self, name, size, changes, readers_max=0):
+        self.name, self.changes = name, changes
+        flags = [*SECRET, "--forest-servers-min", "0"]
         if name in FORESTS:
             trees, children = FORESTS[name]
-            flags = ["--forest-trees", trees, "--forest-children", children]
+            flags = [*SECRET, "--forest-trees", trees, "--forest-children", children]
         flags += ["--max-readers", readers_max]
         kind = PEER if name == PEER else "stoa"
         self.kind = kind
-        ports = (CLIENT_PORT, PEER_PORT, ELECTION_PORT)
-        self.members = [Machine(kind, number, ports, HEAP, map(str, flags)) for number in range(1, size + 1)]
-        for member in self.members:
-            member.settings = SETTINGS.get(kind, "")
+        self.flags = list(map(str, flags))
+        self.members = [self.machine(number) for number in range(1, size + 1)]
         self.configure()
+
+    def machine(self, number, flags=()):
+        ports = (CLIENT_PORT, PEER_PORT, ELECTION_PORT)
+        machine = Machine(self.kind, number, ports, HEAP, [*self.flags, *flags])
+        machine.settings = SETTINGS.get(self.kind, "") + (CHANGES if self.changes else "")
+        return machine
+
+    @contextlib.contextmanager
+    def newcomers(self, count, flags):
+        """So many machines more, which are not started yet."""
+        first = len(self.members) + 1
+        newcomers = [self.machine(number, flags) for number in range(first, first + count)]
+        try:
+            for newcomer in newcomers:
+                newcomer.configure([*self.members, newcomer])
+            yield newcomers
+        finally:
+            for newcomer in newcomers:
+                newcomer.stop(servers.signal.SIGKILL)
+                shutil.rmtree(newcomer.folder, ignore_errors=True)
+
+    def reconfigure(self, *change):
+        """Asks for another list of servers, again while a change is under way."""
+        command = [str(servers.STOA), "reconfig", "--server", measure.addresses(self.members), *change]
+        deadline = time.monotonic() + ensembles.QUORUM_SECONDS_MAX
+        while subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE).returncode != 0:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{command} is refused")
+            time.sleep(0.2)
 
     def limit(self, rate):
         for member in self.members:
@@ -81,7 +119,7 @@ class Run(measure.Samples):
 
     def ensemble(self, name, size):
         began = time.monotonic()
-        with Ensemble(name, size, self.args.readers) as ensemble:
+        with Ensemble(name, size, "join" in self.args.parts, self.args.readers) as ensemble:
             print(f"{name}, {size} servers: ready after {time.monotonic() - began:.1f} s", flush=True)
             for rate in self.args.limits:
                 ensemble.limit(None if rate == NO_LIMIT else rate)
@@ -149,6 +187,66 @@ class Run(measure.Samples):
         self.note_at("latency", ensemble, "create, mean ms", result["latency_us"]["create"]["mean"] / 1e3)
 
 
+    def join(self, ensemble):
+        """How long it takes servers to join, and what the others and their clients notice of it."""
+        if ensemble.kind == PEER:
+            return
+        leader, seconds = ensemble.leader(), self.seconds
+        subprocess.run(measure.generator(None, "load", "--server", measure.addresses([leader]), "--znodes", self.args.znodes), check=True)
+        load = ["--op", "set", "--payload", PAYLOAD, "--sessions", self.args.sessions, "--pipeline", self.args.pipeline]
+        most = measure.generate(None, ensemble.members, *load, "--warmup", 0, "--duration", seconds)["throughput"]
+        half = [*load, "--prepared", "--warmup", 0, "--rate", int(most / 2)]
+        for feeder, flags in FEEDERS.items():
+            before, sent = self.watched(ensemble, half, seconds, lambda: time.sleep(seconds))
+            with ensemble.newcomers(self.args.joiners, flags) as newcomers:
+                took = {}
+                # Longer than that takes.
+                during, sent_during = self.watched(
+                    ensemble, half, 4 * seconds, lambda: self.have_them_join(ensemble, newcomers, feeder, took)
+                )
+                figures = {
+                    "all have what the others have after, s": took.get("fed"),
+                    "all vote after, s": took["vote"],
+                    "p99 of the others' writes before, ms": before["latency_us"]["set"]["p99"] / 1e3,
+                    "p99 of the others' writes meanwhile, ms": during["latency_us"]["set"]["p99"] / 1e3,
+                    "Mbit/s that the leader sends before": sent,
+                    "Mbit/s that the leader sends meanwhile": sent_during,
+                }
+                for figure, value in figures.items():
+                    if value is not None:
+                        self.note_at("join", ensemble, f"by {feeder}: {figure}", value)
+                ensemble.reconfigure("-remove", ",".join(str(newcomer.number) for newcomer in newcomers))
+            ensemble.wait_in_quorum()
+
+    def watched(self, ensemble, load, seconds, act):
+        """Writes for so long, and does something at the same time; returns what the generator says, and how many Mbit/s
+        the leader sent meanwhile."""
+        leader, result = ensemble.leader(), {}
+        writing = threading.Thread(
+            target=lambda: result.update(measure.generate(None, ensemble.members, *load, "--duration", seconds))
+        )
+        sent, clock = wires.sent()[leader.number][0], time.monotonic()
+        writing.start()
+        act()
+        size, took = wires.sent()[leader.number][0] - sent, time.monotonic() - clock
+        writing.join()
+        return result, size * 8 / took / 1e6
+
+    def have_them_join(self, ensemble, newcomers, feeder, took):
+        began = time.monotonic()
+        for newcomer in newcomers:
+            newcomer.launch()
+        if feeder == "neighbours":
+            for newcomer in newcomers:
+                newcomer.wait_until(lambda: newcomer.mode() == "observer")
+            took["fed"] = time.monotonic() - began
+        lines = (f"server.{it.number}={it.host}:{it.peer_port}:{it.election_port}:participant;{it.port}" for it in newcomers)
+        ensemble.reconfigure("-add", ",".join(lines))
+        for newcomer in newcomers:
+            newcomer.wait_in_quorum()
+        took["vote"] = time.monotonic() - began
+
+
 class Report:
     def __init__(self, run, stem):
         self.run, self.stem, self.medians = run, stem, run.medians()
@@ -156,7 +254,7 @@ class Report:
     def figures(self, part, rate):
         """What was measured in a part, in the order in which it was."""
         begin = f"{part}, limit {rate}, "
-        return list(dict.fromkeys(name.split(": ")[1] for name in self.medians if name.startswith(begin)))
+        return list(dict.fromkeys(name.split(": ", 1)[1] for name in self.medians if name.startswith(begin)))
 
     def value(self, part, rate, size, figure, kind):
         return self.medians.get(f"{part}, limit {rate}, {size} servers: {figure}", {}).get(kind)
@@ -208,14 +306,16 @@ def main():
     parser.add_argument("--readers", type=int, default=100, help="how many of them are below an ensemble (100)")
     parser.add_argument("--fan-out", type=int, default=5, help="how many are below each member that does not lead (5)")
     parser.add_argument("--rate", type=int, default=20, help="writes a second of the one writer above readers (20)")
+    parser.add_argument("--znodes", type=int, default=100_000, help="znodes that those who join are given (100,000)")
+    parser.add_argument("--joiners", type=int, default=10, help="servers that join at once (10)")
     parser.add_argument("--suffix", default="", help="behind the names of the results")
     args = parser.parse_args()
     if args.quick:
-        args.servers = args.servers[:1]
+        args.servers, args.joiners = args.servers[:1], min(args.joiners, 4)
     # Before the network is one that leads nowhere.
     measure.prepare(args)
-    below = args.readers if "readers" in args.parts else 0
-    if not wires.within(max(args.servers) + below):
+    more = [args.readers] * ("readers" in args.parts) + [args.joiners] * ("join" in args.parts)
+    if not wires.within(max(args.servers) + max(more, default=0)):
         return
     tempfile.tempdir = "/dev/shm"
     facts, run = measure.watched_machine(), Run(args)

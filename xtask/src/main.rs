@@ -201,6 +201,7 @@ fn checks(report: &mut Report) {
 fn simulations(report: &mut Report, of_one_server: u64, of_ensembles: u64) {
     report.step("simulation", || suites::simulation(&["run"], of_one_server));
     report.step("ensemble simulation", || suites::simulation(&["ensemble"], of_ensembles));
+    report.step("roles simulation", || suites::simulation(&["ensemble", "--roles", "3"], of_ensembles));
     report.step("forest simulation", || suites::simulation(&["ensemble", "--forest"], of_ensembles));
     report.step("partitions simulation", || suites::simulation(&["partitions"], of_ensembles));
     report.step("recipes simulation", || suites::simulation(&["recipes"], of_ensembles));

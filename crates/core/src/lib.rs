@@ -45,6 +45,7 @@ mod read_only;
 mod remote_client;
 mod replica;
 mod second_site;
+mod server_role;
 mod session;
 mod session_table;
 mod shard;
@@ -73,6 +74,7 @@ pub use meeting::{
 pub use membership::reconfigured;
 pub use moves::Moved;
 pub use replica::{ReignRefusal, Replica, SITES_PATH};
+pub use server_role::{Company, RoleCause, RoleChange, RoleKeeper, ServerRole};
 pub use session::{LiveSession, Scope};
 pub use shard::Shard;
 pub use shard_message::ShardMessage;

@@ -20,8 +20,8 @@ use crate::file_disk::FileDisk;
 use crate::known_disks::StoredDisks;
 use crate::log_thread::{DiskEvent, FIRST, Reports};
 use crate::peers::{
-    Common, Identity, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers, TieEvent,
-    Ties,
+    Common, Identity, NOT_LISTED, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers,
+    TieEvent, TieOwner, Ties,
 };
 
 /// While so much is asked of the leader and has no outcome, no more is read of readers.
@@ -87,8 +87,8 @@ impl Meeting {
             None => return Err("server-id is none of the ids of servers".to_owned()),
         };
         let max = usize::try_from(settings.max_readers).unwrap_or(usize::MAX);
-        let who = (settings.is_reader(), home.tag);
-        let (ties, tied) = Ties::new(who, tree_options.levels, (max, settings.port), partitions);
+        let own_tie = TieOwner { is_reader: settings.is_reader(), id: settings.server_id, tag: home.tag };
+        let (ties, tied) = Ties::new(own_tie, tree_options.levels, (max, settings.port), partitions);
         let common = common.with_ties(ties);
         let (port, callers) = PeerPort::new(partitions, &common);
         let meetings = (0..).zip(callers.into_iter().zip(tied)).map(|(partition, (callers, tied))| {
@@ -136,7 +136,8 @@ impl Meeting {
         add_missing(&mut members, &named);
         let peers = Peers::start(options, members, peer_events);
         servers.iter().for_each(|servers| peers.tell_servers(servers));
-        let parents = settings.reader_of.iter().filter(|_| is_first).map(parent).collect();
+        let parents =
+            settings.reader_of.iter().filter(|_| is_first && settings.is_reader()).map(parent).collect();
         peers.tie(tied, (parents, settings.reader_in_order));
         Ok(Ensemble {
             peers,
@@ -185,7 +186,7 @@ fn addresses(servers: &str) -> Vec<PeerAddress> {
 }
 
 /// The version of a list as it stands in `/zookeeper/config`.
-fn version(servers: &str) -> Option<i64> {
+pub(crate) fn version(servers: &str) -> Option<i64> {
     let (_, version) = servers.rsplit_once("version=")?;
     i64::from_str_radix(version.trim(), 16).ok()
 }
@@ -220,6 +221,24 @@ impl Ensemble {
     /// How it stands with every other server.
     pub(crate) fn status(&self) -> Vec<PeerStatus> {
         self.peers.status()
+    }
+
+    /// Whether one of those is connected who vote by this server's log (anybody, if it knows of none), and whether somebody
+    /// has said that this server does not belong to it, or it is not known where any of those is.
+    pub(crate) fn company(&self, status: &Status) -> (bool, bool) {
+        let peers = self.peers.status();
+        let others: Vec<u64> = status
+            .voters
+            .iter()
+            .filter(|voter| **voter != status.id)
+            .map(|voter| u64::from(*voter))
+            .collect();
+        let votes = |peer: &&PeerStatus| others.is_empty() || others.contains(&peer.address.id);
+        let is_connected = peers.iter().filter(votes).any(|peer| peer.connected_ms.is_some());
+        let finds_nobody = !others.is_empty() && !peers.iter().any(|peer| votes(&peer));
+        let is_refused =
+            |peer: &PeerStatus| peer.last_error.as_ref().is_some_and(|why| why.contains(NOT_LISTED));
+        (is_connected, finds_nobody || peers.iter().any(is_refused))
     }
 
     /// Waits, for the one who may, until there may be another list of servers.
@@ -491,6 +510,7 @@ impl Ensemble {
             PeerOutput::Leads(id) => {
                 let Status { id: own, term, .. } = server.status();
                 let who = if id == own { "this server".into() } else { format!("server {id}") };
+                self.peers.ties().set_leads(id == own);
                 tracing::info!("{who} leads in term {term}");
                 if let Some(known) = &mut *self.known.borrow_mut()
                     && known.leads(id)?

@@ -42,6 +42,7 @@ pub mod progress;
 mod random;
 mod recover;
 mod recovery;
+mod role;
 mod sasl;
 mod serve;
 mod sites;

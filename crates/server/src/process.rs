@@ -17,6 +17,7 @@ use crate::peers::PeerTls;
 use crate::sasl::ClientSasl;
 use crate::tls::ClientTls;
 use crate::user::user_name;
+use crate::view::NewcomerView;
 
 /// The version in the form of a ZooKeeper version.
 ///
@@ -72,11 +73,8 @@ pub struct Process {
     port: AtomicU16,
     /// Kept and told, as ZooKeeper does; nothing here is traced by it.
     trace_mask: AtomicI64,
-    /// The phase's place in [`Phase::ALL`].
-    phase: AtomicU8,
+    life: Life,
     availability: Mutex<Availability>,
-    /// The phase is another one.
-    turned: Notify,
     /// Connections of clients that are about to end, and of those that ask words.
     pub(crate) farewells: Arc<Farewells>,
     /// Those of admin HTTP.
@@ -91,8 +89,19 @@ pub struct Process {
     pub(crate) admin_tls: Option<Arc<AdminTls>>,
     /// SASL of clients, where it is offered.
     pub(crate) sasl: Option<ClientSasl>,
+    /// What it is to be added to the list of servers as, if it is a reader that may be.
+    pub(crate) newcomer: Option<NewcomerView>,
     /// The audit log, from the moment that the state is there.
     audit: OnceLock<AuditLog>,
+}
+
+/// How far it is.
+#[derive(Debug)]
+struct Life {
+    /// The phase's place in [`Phase::ALL`].
+    phase: AtomicU8,
+    /// The phase is another one.
+    turned: Notify,
 }
 
 impl Process {
@@ -100,18 +109,17 @@ impl Process {
     pub fn new(settings: Settings, port: u16) -> Process {
         let data_dir = std::path::absolute(&settings.data_dir).unwrap_or_else(|_| settings.data_dir.clone());
         let trace_mask = AtomicI64::new(TRACE_MASK);
-        let phase = AtomicU8::new(Phase::Recovering as u8);
+        let life = Life { phase: AtomicU8::new(Phase::Recovering as u8), turned: Notify::new() };
         let availability = Mutex::new(Availability::new(settings.partition_count()));
         let complaints = Complaints::new("connections to the client port were refused or closed");
-        let (turned, farewells, pages) = (Notify::new(), Arc::default(), Arc::default());
+        let (farewells, pages) = Default::default();
         Process {
             settings,
             port: AtomicU16::new(port),
             data_dir,
             trace_mask,
-            phase,
+            life,
             availability,
-            turned,
             farewells,
             pages,
             complaints,
@@ -119,6 +127,7 @@ impl Process {
             peer_tls: None,
             admin_tls: None,
             sasl: None,
+            newcomer: None,
             audit: OnceLock::new(),
         }
     }
@@ -136,6 +145,11 @@ impl Process {
     /// The same with TLS for admin HTTP.
     pub(crate) fn with_admin_tls(self, admin_tls: Option<Arc<AdminTls>>) -> Process {
         Process { admin_tls, ..self }
+    }
+
+    /// The same as a reader that may be added to the list of servers.
+    pub(crate) fn with_newcomer(self, newcomer: Option<NewcomerView>) -> Process {
+        Process { newcomer, ..self }
     }
 
     /// Keeps an audit log from now on.
@@ -163,20 +177,20 @@ impl Process {
 
     /// How far it is.
     pub fn phase(&self) -> Phase {
-        Phase::ALL[usize::from(self.phase.load(Ordering::Acquire))]
+        Phase::ALL[usize::from(self.life.phase.load(Ordering::Acquire))]
     }
 
     /// Says how far it is. Whoever stops does nothing else any more.
     pub fn set_phase(&self, phase: Phase) {
         if self.phase() != Phase::Stopping {
-            self.phase.store(phase as u8, Ordering::Release);
-            self.turned.notify_one();
+            self.life.phase.store(phase as u8, Ordering::Release);
+            self.life.turned.notify_one();
         }
     }
 
     /// Waits, for the one who may, until the phase has become another one.
     pub async fn turned(&self) {
-        self.turned.notified().await;
+        self.life.turned.notified().await;
     }
 
     /// Says what a partition is. The process serves when all do, or when one only reads: the first

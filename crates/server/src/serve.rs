@@ -1,6 +1,7 @@
 //! Starting and stopping: recovery, threads, signals.
 
 use std::io::Write;
+use std::mem;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -14,9 +15,12 @@ use stoa_core::{
 };
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::admin::AdminTls;
 use crate::audit::{AuditLog, Event, StartAttempt};
@@ -34,6 +38,7 @@ use crate::own_ports::{Listeners, OwnPorts, Sockets};
 use crate::peers::{PeerPort, PeerTls};
 use crate::process::{Phase, Process};
 use crate::recovery::{LoadedSnapshot, Recovering, RestoreReport};
+use crate::role::{Roles, Turn};
 use crate::sasl::ClientSasl;
 use crate::sites::Sites;
 use crate::snapshot_thread::{SnapshotRequest, SnapshotThread};
@@ -42,7 +47,7 @@ use crate::tls::ClientTls;
 use crate::together::Together;
 use crate::view::{Question, Startup};
 use crate::{
-    admin, listen, lists, openings, partitions_file, random, sites, standstill, starts_file, threads,
+    admin, listen, lists, openings, partitions_file, random, role, sites, standstill, starts_file, threads,
 };
 
 /// How long a clean stop waits for what is under way.
@@ -55,13 +60,79 @@ const FAREWELL_PATIENCE: Duration = Duration::from_secs(4);
 /// whoever asks.
 const ACCEPT_TIME: Duration = Duration::from_secs(1);
 
+/// What outlives a change of the server's role: see [`crate::role`].
+struct Lasting {
+    roles: Roles,
+    fixed: FixedPorts,
+    partitions: u8,
+    /// Signals come by way of it, also while nothing runs.
+    runtime: Runtime,
+    signals: Option<Signals>,
+    has_announced: bool,
+}
+
+/// What an operator tells the process.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Must be called within a runtime.
+    fn listen() -> Result<Self, String> {
+        let listen = |kind| signal(kind).map_err(|error| format!("signals: {error}"));
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits until the process is told something.
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::Stop,
+            _ = self.interrupt.recv() => Told::Stop,
+            _ = self.hangup.recv() => Told::Reload,
+        }
+    }
+}
+
+enum Told {
+    Stop,
+    Reload,
+    /// It is to go on as something else.
+    Turn(Turn),
+}
+
 /// Serves until told to stop. `Err` says what an operator must know.
 pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), String> {
-    let began = Instant::now();
     raise_descriptor_limit();
     let disk = FileDisk::open(&settings.data_dir).map_err(|error| error.to_string())?;
     let attempt = StartAttempt::new(&settings);
     let partitions = count_partitions(&mut settings)?;
+    let roles = Roles::load(settings)?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed("the runtime"))?;
+    let mut lasting = Lasting { roles, fixed, partitions, runtime, signals: None, has_announced: false };
+    let mut attempt = Some(attempt);
+    while let Some(turn) = serve_as(&mut lasting, disk.another(), attempt.take())? {
+        tracing::info!("this server goes on as a {}", turn.name());
+        lasting.roles.turn(turn)?;
+    }
+    Ok(())
+}
+
+/// Serves in the role that the server has, until it is told to stop, or is to have another one.
+fn serve_as(
+    lasting: &mut Lasting,
+    disk: FileDisk,
+    attempt: Option<StartAttempt>,
+) -> Result<Option<Turn>, String> {
+    let began = Instant::now();
+    let (settings, fixed, partitions) = (lasting.roles.settings(), lasting.fixed, lasting.partitions);
+    let attempt = attempt.unwrap_or_else(|| StartAttempt::new(&settings));
     // Bound before the recovery, so that a port that is taken is found out at once; nobody is
     // accepted until the state is there.
     let ports = OwnPorts::new(&settings, fixed);
@@ -69,16 +140,18 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
     let secure = secure_socket(&settings)?;
     let of_sites = sites::bind(&settings)?;
     let port = sockets.client_port().unwrap_or(settings.port);
+    lasting.roles.keep_port(port);
     let tls = ClientTls::begin(&settings)?;
     let sasl = ClientSasl::begin(&settings)?;
     let peer_tls = PeerTls::begin(&settings)?;
     let admin_tls = AdminTls::begin(&settings)?;
     let process = Process::new(settings, port).with_doors(tls, sasl);
     let process = process.with_peer_tls(peer_tls.clone()).with_admin_tls(admin_tls);
+    let process = process.with_newcomer(lasting.roles.newcomer());
     let process = Arc::new(process);
     // From now on, so that it can be seen that the server is up but not ready.
     let (questions_in, questions) = unbounded_channel();
-    let mut openings = admin::start(&process, questions_in.clone());
+    let (_admin, mut openings) = admin::start(&process, questions_in.clone());
     let recovered = recover(&process.settings, partitions, disk, peer_tls)?;
     process.keep_audit(AuditLog::start(&process.settings)?);
     attempt.succeeded();
@@ -114,7 +187,8 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
         trees().map(stoa_tree::Tree::last_zxid).max().unwrap_or(0),
     );
     let ports = Ports { own: ports, sockets, secure, of_sites };
-    let result = run(Arc::clone(&process), ports, recovered, clock, startup, (questions_in, questions));
+    let beginning = (Arc::clone(&process), ports, recovered);
+    let result = run(lasting, beginning, clock, startup, (questions_in, questions));
     if let Some(audit) = process.audit() {
         audit.finish();
     }
@@ -378,13 +452,12 @@ fn core_config(settings: &Settings) -> Config {
 const EXPIRY_GRAIN_MS: u32 = 500;
 
 fn run(
-    process: Arc<Process>,
-    ports: Ports,
-    mut recovered: Recovered,
+    lasting: &mut Lasting,
+    (process, ports, mut recovered): (Arc<Process>, Ports, Recovered),
     clock: Clock,
     startup: Startup,
     (questions_in, questions): (UnboundedSender<Question>, UnboundedReceiver<Question>),
-) -> Result<(), String> {
+) -> Result<Option<Turn>, String> {
     let settings = &process.settings;
     tell_audit(&process, Event::Start { is_good: true });
     let count = recovered.partitions.len();
@@ -421,13 +494,13 @@ fn run(
         others.start(beginning).map_err(failed("the thread of a partition"))?;
     }
     let questions = if count > 1 { together.take_questions(questions)? } else { questions };
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed("the runtime"))?;
     let shown = (count > 1).then(|| threads::span(0).entered());
     let tasks = LocalSet::new();
     tasks.spawn_local(standstill::watch(Arc::clone(&process), questions_in));
     let backlog = settings.listen_backlog;
+    let Lasting { roles, runtime, signals, has_announced, .. } = lasting;
     let serving = async {
+        let operator = Operator::new(signals, roles, has_announced)?;
         let listen = |bound: Option<Bound>| bound.map(|bound| Listener::new(bound, backlog)).transpose();
         let doors = Doors {
             listeners: ports.sockets.listeners(backlog).map_err(failed("the ports"))?,
@@ -435,13 +508,13 @@ fn run(
             secure: listen(ports.secure).map_err(failed("the ports"))?,
             of_sites: listen(ports.of_sites).map_err(failed("the ports"))?,
         };
-        partition(first, doors, questions, (port, other_sites), others).await
+        partition(first, doors, (questions, operator), (port, other_sites), others).await
     };
-    let result = tasks.block_on(&runtime, serving);
+    let result = tasks.block_on(runtime, serving);
     // The drivers are gone with their threads' futures, and with them their senders.
-    drop((tasks, runtime, shown));
+    drop((tasks, shown));
     disk.join();
-    if result.is_ok() {
+    if matches!(result, Ok(None)) {
         tracing::info!("stopped");
     }
     result
@@ -507,13 +580,55 @@ impl DiskThreads {
     }
 }
 
+/// By whom a server that runs is told to stop, and who hears that it serves.
+struct Operator<'a> {
+    signals: &'a mut Signals,
+    roles: &'a mut Roles,
+    has_announced: &'a mut bool,
+    looks: Interval,
+}
+
+impl<'a> Operator<'a> {
+    /// Must be called within a runtime.
+    fn new(
+        signals: &'a mut Option<Signals>,
+        roles: &'a mut Roles,
+        has_announced: &'a mut bool,
+    ) -> Result<Self, String> {
+        let signals = match signals {
+            Some(signals) => signals,
+            None => signals.insert(Signals::listen()?),
+        };
+        let mut looks = interval(role::LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Ok(Self { signals, roles, has_announced, looks })
+    }
+
+    /// Waits until the process is told something, or the list of servers says that it is to be something else.
+    async fn next(&mut self, driver: &Driver, may_turn: bool) -> Told {
+        let may_turn = may_turn && self.roles.may_turn();
+        loop {
+            tokio::select! {
+                told = self.signals.next() => return told,
+                _ = self.looks.tick(), if may_turn => {
+                    let turn = self.roles.look(&driver.server.borrow(), driver.ensemble.get());
+                    if let Some(turn) = turn {
+                        return Told::Turn(turn);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Runs the first partition, and with it the server. Returns what it is to go on as, if it is not to stop.
 async fn partition(
     beginning: Beginning,
     Doors { own: ports, listeners, secure, of_sites }: Doors,
-    mut questions: UnboundedReceiver<Question>,
+    (mut questions, mut operator): (UnboundedReceiver<Question>, Operator<'_>),
     (port, other_sites): (Option<PeerPort>, Option<Rc<Sites>>),
     others: Others,
-) -> Result<(), String> {
+) -> Result<Option<Turn>, String> {
     let process = Arc::clone(&beginning.process);
     let (stop, stopped) = watch::channel(false);
     let (driver, mut inputs) = beginning.begin()?;
@@ -529,11 +644,8 @@ async fn partition(
         accepting.push(accept_clients(&driver, Rc::clone(secure), TlsOnPort::Only, stopped));
     }
     let mut acceptors = Vec::new();
-    let mut terminate = signal(tokio::signal::unix::SignalKind::terminate())?;
-    let mut interrupt = signal(tokio::signal::unix::SignalKind::interrupt())?;
-    let mut hangup = signal(tokio::signal::unix::SignalKind::hangup())?;
     let (began, mut stopping) = (tokio::time::Instant::now(), None::<Stop>);
-    let mut announced = false;
+    let mut turn = None;
     loop {
         // The other partitions say so to the process.
         let is_ready = driver.server.borrow().serves() && process.is_serving();
@@ -541,8 +653,7 @@ async fn partition(
         if is_ready || driver.ensemble.get().is_some() || began.elapsed() >= ACCEPT_TIME {
             acceptors.extend(accepting.take().into_iter().flatten().map(tokio::task::spawn_local));
         }
-        if !announced && is_ready {
-            announced = true;
+        if is_ready && !mem::replace(operator.has_announced, true) {
             announce(&clients, secure.as_deref());
         }
         tokio::select! {
@@ -550,32 +661,47 @@ async fn partition(
             taken = inputs.take(&driver) => taken?,
             () = process.turned() => {}
             Some(question) = questions.recv() => question.answer(&mut &*driver),
-            _ = terminate.recv(), if stopping.is_none() => stopping = Some(Stop::begin()),
-            _ = interrupt.recv(), if stopping.is_none() => stopping = Some(Stop::begin()),
-            _ = hangup.recv() => reload(Arc::clone(&process)),
+            told = operator.next(&driver, stopping.is_none()) => match told {
+                Told::Reload => reload(Arc::clone(&process)),
+                Told::Stop => {
+                    turn = None;
+                    stopping.get_or_insert_with(Stop::begin);
+                }
+                Told::Turn(to) => (turn, stopping) = (Some(to), Some(Stop::begin())),
+            },
             () = tokio::time::sleep(END_CHECK), if stopping.is_some() => {}
             () = tokio::time::sleep_until(began + ACCEPT_TIME), if accepting.is_some() => {}
         }
         if let Some(stopping) = &mut stopping {
             if process.phase() != Phase::Stopping {
-                tracing::info!("stopping: what is under way is finished first");
-                process.set_phase(Phase::Stopping);
-                tell_audit(&process, Event::Stop);
+                begin_to_stop(&process, turn.as_ref());
                 let _ = stop.send(true);
                 accepting = None;
                 following.abort();
                 clients.close();
-                if let Some(secure) = &secure {
-                    secure.close();
-                }
+                secure.iter().for_each(|secure| secure.close());
                 acceptors.iter().for_each(tokio::task::JoinHandle::abort);
                 others.settle();
             }
             if stopping.may_end(&driver, &others) {
-                return Ok(());
+                return Ok(turn);
             }
         }
     }
+}
+
+/// From now on the server stops, to go on as something else if that is said.
+fn begin_to_stop(process: &Process, turn: Option<&Turn>) {
+    match turn {
+        None => tracing::info!("stopping: what is under way is finished first"),
+        Some(turn) => tracing::info!(
+            "this server is to go on as a {}, as {}; what is under way is finished first",
+            turn.name(),
+            turn.why()
+        ),
+    }
+    process.set_phase(Phase::Stopping);
+    tell_audit(process, Event::Stop);
 }
 
 /// A clean stop: what is under way is finished, another server leads, clients are answered and let go.
@@ -648,10 +774,6 @@ fn reload(process: Arc<Process>) {
             tracing::info!("nothing is read anew on HUP: there is no TLS");
         }
     });
-}
-
-fn signal(kind: tokio::signal::unix::SignalKind) -> Result<tokio::signal::unix::Signal, String> {
-    tokio::signal::unix::signal(kind).map_err(|error| format!("signals: {error}"))
 }
 
 /// The one line on standard output: clients are accepted now.

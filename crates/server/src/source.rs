@@ -195,6 +195,7 @@ impl Driver {
             member: below.map(|below| below.top.into()),
             distance: below.map_or(0, |below| below.chain.len() as u64),
             behind: below.map_or(0, |below| below.committed.saturating_sub(server.log_applied())),
+            entries: below.map_or(0, |below| below.committed),
             last_error: parent.last_error,
             parents_found: parent.found,
         });
@@ -213,6 +214,7 @@ impl Driver {
             lagging: server.readers().1 as u64,
             refused: ties.refused(),
             parent,
+            newcomer: self.process.newcomer.clone(),
         }
     }
 

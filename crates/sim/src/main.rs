@@ -159,6 +159,9 @@ struct Ensembles {
     /// So many readers, below members and below each other.
     #[arg(long, default_value_t = 0)]
     readers: usize,
+    /// So many servers more, and each is a reader while the list of servers does not have it.
+    #[arg(long, default_value_t = 0, conflicts_with = "readers")]
+    roles: usize,
 }
 
 #[derive(Args)]
@@ -325,6 +328,10 @@ impl Ensembles {
             if self.readers > 0 {
                 settings = settings.with_readers(self.readers);
                 ways += &format!(" --readers {}", self.readers);
+            }
+            if self.roles > 0 {
+                settings = settings.with_roles(self.roles);
+                ways += &format!(" --roles {}", self.roles);
             }
             let ensemble::Settings { name, servers, .. } = settings;
             AT_HAND.set(format!(

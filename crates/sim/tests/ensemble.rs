@@ -62,6 +62,22 @@ fn ensembles_live_with_readers() {
     }
 }
 
+/// Servers are readers and members one after the other, as the list of servers says, in every kind of life.
+#[test]
+fn ensembles_live_with_servers_that_change_their_roles() {
+    let live = |seed| {
+        let more = 1 + seed as usize % 3;
+        let settings = Settings::of(seed, None, None).expect("every seed stands for something");
+        let outcome = World::new(seed, settings.with_roles(more), false).run();
+        outcome.unwrap_or_else(|failure| {
+            panic!("stoa-sim ensemble --seeds 1 --from {seed} --roles {more} --trace: {failure}")
+        })
+    };
+    let total = (1..=70).map(live).fold(Outcome::default(), |sum, outcome| sum + outcome);
+    assert!(total.role_changes > 300, "{total}");
+    assert!(total.reconfigs > 100 && total.emptied > 0 && total.seen.moves > 500, "{total}");
+}
+
 /// Appends go down trees, in every kind of life; where there are few servers, nobody stands below a root.
 #[test]
 fn ensembles_live_with_a_forest() {

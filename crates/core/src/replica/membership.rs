@@ -187,7 +187,7 @@ impl Replica {
         self.propose_members(Some(origin), &changed, caller)
     }
 
-    fn members_version(&self) -> Option<i64> {
+    pub(crate) fn members_version(&self) -> Option<i64> {
         let (_, version) = self.servers()?.rsplit_once("version=")?;
         i64::from_str_radix(version.trim(), 16).ok()
     }

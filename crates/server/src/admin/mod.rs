@@ -25,6 +25,7 @@ mod tls;
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
@@ -157,10 +158,25 @@ impl Admin {
     }
 }
 
+/// The thread of admin HTTP. It ends, with its connections, when this is dropped.
+pub(crate) struct AdminThread(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
+
+impl Drop for AdminThread {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.0.take() {
+            drop(stop);
+            let _ = thread.join();
+        }
+    }
+}
+
 /// Starts admin HTTP, and the port for metrics if there is one, and says where they are.
 ///
 /// A server without them still serves clients: a port that cannot be had is warned of, no more.
-pub(crate) fn start(process: &Arc<Process>, questions: UnboundedSender<Question>) -> Vec<Opening> {
+pub(crate) fn start(
+    process: &Arc<Process>,
+    questions: UnboundedSender<Question>,
+) -> (AdminThread, Vec<Opening>) {
     let admin = Arc::new(Admin::new(Arc::clone(process), questions));
     let settings = &process.settings;
     let (mut served, mut openings) = (Vec::new(), Vec::new());
@@ -176,14 +192,17 @@ pub(crate) fn start(process: &Arc<Process>, questions: UnboundedSender<Question>
         served.push((listener, Serving { router, pages, tls: None }));
     }
     if served.is_empty() {
-        return openings;
+        return (AdminThread(None), openings);
     }
-    let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || serve(served));
-    if let Err(error) = thread {
-        tracing::warn!("no admin HTTP: its thread cannot be started: {error}");
-        return Vec::new();
+    let (stop, stopped) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || serve(served, stopped));
+    match thread {
+        Ok(thread) => (AdminThread(Some((stop, thread))), openings),
+        Err(error) => {
+            tracing::warn!("no admin HTTP: its thread cannot be started: {error}");
+            (AdminThread(None), Vec::new())
+        }
     }
-    openings
 }
 
 /// Who may ask, and whether it is encrypted.
@@ -211,7 +230,8 @@ fn open(address: IpAddr, port: u16, setting: &str) -> Option<TcpListener> {
         .ok()
 }
 
-fn serve(served: Vec<(TcpListener, Serving)>) {
+/// Serves until nobody is left who could say that it is to stop.
+fn serve(served: Vec<(TcpListener, Serving)>, stopped: oneshot::Receiver<()>) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -224,7 +244,10 @@ fn serve(served: Vec<(TcpListener, Serving)>) {
         for (listener, serving) in served {
             listeners.spawn(connection::serve(listener, serving));
         }
-        listeners.join_all().await;
+        tokio::select! {
+            _ = stopped => {}
+            _ = listeners.join_all() => {}
+        }
     });
 }
 

@@ -338,6 +338,7 @@ pub(super) fn readers(view: &ReadersView) -> Map<String, Value> {
             "member_id": of.member,
             "distance": of.distance,
             "behind_entries": of.behind,
+            "entries": of.entries,
             "last_error": of.last_error,
             "parents_found": of.parents_found,
         })
@@ -345,6 +346,7 @@ pub(super) fn readers(view: &ReadersView) -> Map<String, Value> {
     fields(json!({
         "is_reader": view.parent.is_some(),
         "parent": parent,
+        "joins_as": view.newcomer.as_ref().map(|newcomer| &newcomer.line),
         "readers_max": view.max,
         "readers": view.readers.iter().map(reader).collect::<Vec<_>>(),
         "all_readers": view.all.len() as u64 + view.left_out,

@@ -36,7 +36,11 @@ fn served_by(settings: Settings, phase: Phase, mut example: Example) -> Served {
     let (questions, mut asked) = unbounded_channel::<Question>();
     let admin = Arc::new(Admin::new(Arc::clone(&process), questions));
     let serving = Serving { router: router(admin), pages: Arc::clone(&process.pages), tls };
-    std::thread::spawn(move || serve(vec![(listener, serving)]));
+    let (never, stopped) = oneshot::channel();
+    std::thread::spawn(move || {
+        serve(vec![(listener, serving)], stopped);
+        drop(never);
+    });
     std::thread::spawn(move || {
         while let Some(question) = asked.blocking_recv() {
             question.answer(&mut example);

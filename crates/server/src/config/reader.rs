@@ -45,9 +45,9 @@ impl Kind for Parents {
 }
 
 impl Settings {
-    /// Whether this server belongs to no ensemble and follows a parent.
+    /// Whether this server belongs to no ensemble, to begin with, and follows a parent.
     pub fn is_reader(&self) -> bool {
-        !self.reader_of.is_empty()
+        !self.reader_of.is_empty() && self.servers.is_empty()
     }
 
     /// Whether there are other servers that this one has to do with.
@@ -69,30 +69,25 @@ impl EnsembleSettings<'_> {
             )
         });
         let mut warnings: Vec<String> = open.into_iter().collect();
-        if !settings.is_reader() {
+        if settings.reader_of.is_empty() {
             if self.is_set("reader-port") {
                 let place = self.place("reader-port");
                 warnings.push(format!("{place} has no effect: reader-of is not set, so this is no reader"));
             }
             return Ok(warnings);
         }
-        for (key, is_there) in [
-            ("servers", !settings.servers.is_empty()),
-            ("join", settings.join),
-            ("site", settings.site.is_some()),
-        ] {
-            if is_there {
-                let why = format!(
-                    "{key} is set too, and a reader belongs to no ensemble: leave one of them out. Where its parents listen \
-                     stands in reader-of, where it listens itself in port and reader-port"
-                );
-                return self.refuse("reader-of", why);
-            }
+        if settings.site.is_some() {
+            let why =
+                "site is set too, and a server of one of several sites is no reader: leave one of them out";
+            return self.refuse("reader-of", why);
         }
-        if self.is_set("server-id") {
-            warnings.push(format!("{} has no effect: a reader has no number", self.place("server-id")));
+        if settings.join && settings.servers.is_empty() {
+            let place = self.place("join");
+            warnings.push(format!(
+                "{place} has no effect: who follows a parent joins when the list of servers names it"
+            ));
         }
-        if settings.max_readers > 0 && settings.reader_port == 0 {
+        if settings.servers.is_empty() && settings.max_readers > 0 && settings.reader_port == 0 {
             let place = self.place("max-readers");
             warnings.push(format!("{place} has no effect: this is a reader, and reader-port is not set"));
         }
@@ -132,13 +127,16 @@ mod tests {
         let reader = ("reader-of", "a:2888,b:2888");
         let loaded = load(&[reader]).unwrap();
         assert!(loaded.settings.is_reader() && loaded.settings.has_others() && loaded.warnings.is_empty());
-        for (key, value) in [("servers", "1=a:2888"), ("join", "true")] {
-            let refused = load(&[reader, (key, value)]).unwrap_err();
-            assert!(refused.starts_with(&format!("flag --reader-of: {key} is set too")), "{refused}");
-        }
-        let vain = load(&[reader, ("server-id", "4"), ("max-readers", "5"), ("peer-secret", "x")]).unwrap();
-        assert!(vain.warnings[0].contains("--server-id has no effect: a reader has no number"));
+        let refused = load(&[reader, ("site", "x")]).unwrap_err();
+        assert!(refused.contains("site"), "{refused}");
+        let vain = load(&[reader, ("join", "true"), ("max-readers", "5"), ("peer-secret", "x")]).unwrap();
+        assert!(vain.warnings[0].contains("--join has no effect"), "{:?}", vain.warnings);
         assert!(vain.warnings[1].contains("--max-readers has no effect"), "{:?}", vain.warnings);
+        // One with a number may become a member, and one in the list may have parents for when it is taken out.
+        let may_join = load(&[reader, ("server-id", "4")]).unwrap();
+        assert!(may_join.settings.is_reader() && may_join.warnings.is_empty(), "{:?}", may_join.warnings);
+        let member = load(&[reader, ("servers", "1=a:2888"), ("server-id", "1")]).unwrap();
+        assert!(!member.settings.is_reader() && member.warnings.is_empty(), "{:?}", member.warnings);
         let vain = load(&[("reader-port", "2888")]).unwrap().warnings;
         assert!(vain[0].contains("--reader-port has no effect: reader-of is not set"), "{vain:?}");
         assert!(!Settings::default().is_reader());

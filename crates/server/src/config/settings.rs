@@ -198,15 +198,15 @@ settings! {
     servers: Vec<Member> = "servers" "STOA_SERVERS" Members, "", zoo ["server.N" Reading::Server];
     /// The id of this server, 0 to 255, and 255 only without `extended-types`; by default what the file `myid` in the data folder says, and without one that of the only one of the servers that is called as this host.
     server_id: Option<u8> = "server-id" "STOA_SERVER_ID" Maybe<ServerId>, "", zoo [];
-    /// Whether a server whose data folder holds nothing waits for others whose ensemble it is to join, whatever `servers` says; without effect when the folder holds something.
+    /// Whether a server whose data folder holds nothing waits for others whose ensemble it is to join, whatever `servers` says; without effect when the folder holds something. Until the list of servers has it, it is fed by one of the others that lets it in.
     join: bool = "join" "STOA_JOIN" Flag, "false", zoo [];
-    /// Makes this server a reader, which belongs to no ensemble and has no number, and follows one of these, members or other readers: the host of each and its port for other servers. See docs/readers.md.
+    /// Makes this server a reader, which follows one of these, members or other readers: the host of each and its port for other servers. With `server-id` it is a member while the list of servers has it, and a reader while it has not. See docs/readers.md.
     reader_of: Vec<ParentAddress> = "reader-of" "STOA_READER_OF" Parents, "", zoo [];
     /// Whether a reader takes the first of `reader-of` that will do, and goes back to it; without it the one that is near and has few readers.
     reader_in_order: bool = "reader-in-order" "STOA_READER_IN_ORDER" Flag, "false", zoo [];
     /// The port where other readers can connect to this reader, at the address of `peer-bind`; 0 is none. Members let readers in at their port for other servers.
     reader_port: u16 = "reader-port" "STOA_READER_PORT" Port, "0", zoo [];
-    /// How many readers may be below this server at a time. By default none: whoever is let in as a reader reads everything, and may write in the name of every client.
+    /// How many readers may be below this server at a time. By default none: whoever is let in as a reader reads everything, and may write in the name of every client. Where there is a `peer-secret`, 16 servers that are to join are let in besides.
     max_readers: u32 = "max-readers" "STOA_MAX_READERS" Count, "0", zoo [];
     /// Whether clients may change the list of servers with reconfig; they need the permission to write /zookeeper/config besides.
     reconfig_enabled: bool = "reconfig-enabled" "STOA_RECONFIG_ENABLED" Flag, "false", zoo ["reconfigEnabled" Reading::Strict];

@@ -33,7 +33,8 @@ impl Inner {
     async fn keep_tie(&self, stream: Stream, hello: ReaderHello, address: SocketAddr) {
         let ties = &self.common.ties;
         let client_port = hello.tie.map_or(0, |tie| tie.client_port);
-        let admitted = ties.admit(hello.tag, (address, hello.software.clone()), client_port);
+        let asker = hello.asker(&self.local);
+        let admitted = ties.admit(asker, (address, hello.software.clone()), client_port);
         let Some((id, mouth, said)) = admitted else { return };
         tracing::info!("a reader at {address} is connected, {}", hello.software);
         let why = tie::run(stream, (ties, &mouth), said, |heard| match heard {

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use super::copied::Copied;
 use super::frame::{self, FrameKind, HEADER_BYTES, Header};
 use super::stream::TLS_WAY_OUT;
+use crate::config::READER_ID;
 use crate::random;
 
 /// The version of the protocol; servers with another are refused.
@@ -164,6 +165,13 @@ impl Local {
             return Err(format!(
                 "it says that it is server {from} too: another server has the same server-id (or myid), or an address in \
                  servers leads back to its own server"
+            ));
+        }
+        if hello.to != self.me && self.me == u64::from(READER_ID) {
+            return Err(format!(
+                "server {from} looks for server {}, and this is a reader, which is a member as soon as it has what the \
+                 others have: if it is not to be that one, see server-id here, and this one's address in servers there",
+                hello.to
             ));
         }
         if hello.to != self.me {

@@ -56,7 +56,7 @@ pub(crate) use member::{PeerAddress, PeerStatus};
 pub(crate) use port::{Callers, PeerPort};
 pub(crate) use stream::PeerTls;
 pub use tie::check_reader_frames;
-pub(crate) use ties::{TieEvent, Ties};
+pub(crate) use ties::{TieEvent, TieOwner, Ties};
 
 use crate::complaints::Complaints;
 use copied::Copied;
@@ -125,7 +125,7 @@ impl Common {
             standing: watch::channel(standing).0,
             copied: Copied::default(),
             level: watch::channel(0).0,
-            ties: Ties::new((false, 0), Levels::OWN, (0, 0), 0).0,
+            ties: Ties::new(TieOwner::default(), Levels::OWN, (0, 0), 0).0,
         })
     }
 
@@ -838,10 +838,11 @@ impl Inner {
     }
 }
 
+/// Of a server that is not in the list of the one that it has connected to.
+pub(crate) const NOT_LISTED: &str = "is no member of the ensemble";
+
 fn not_listed(id: u64) -> String {
-    format!(
-        "server {id} is no member of the ensemble: name it in servers here, and add it by reconfig if it is new"
-    )
+    format!("server {id} {NOT_LISTED}: name it in servers here, and add it by reconfig if it is new")
 }
 
 fn late() -> String {

@@ -13,7 +13,7 @@ use super::frame::FrameKind;
 use super::hello::{
     self, Local, PROOF_BYTES, Role, SOFTWARE_BYTES_MAX, WRONG_SECRET, field, printable, short,
 };
-use super::ties::Ties;
+use super::ties::{Asker, LEADS, Ties};
 use crate::random;
 
 /// What proves that a connection is for a snapshot that was offered.
@@ -28,6 +28,9 @@ const HELLO_BYTES: usize = 93;
 /// that passes it over.
 const TEXT_END: u8 = 0;
 const NO_WAY: u8 = u8::MAX;
+/// What else a reader says there: these flags, and its number.
+const NEWCOMER: u8 = 1;
+const LAST_RESORT: u8 = 2;
 const IS_READER: u8 = 0;
 const IS_MEMBER: u8 = 1;
 
@@ -105,6 +108,10 @@ pub(crate) struct ReaderHello {
     pub(super) software: String,
     /// `None` of a release that does not say it. Who does also takes lists of readers, and what they read.
     pub(super) tie: Option<TieStanding>,
+    /// The number of a reader that is to belong to the ensemble.
+    pub(super) newcomer: Option<u8>,
+    /// It has tried all others.
+    is_last_resort: bool,
     partitions: u8,
     proves: bool,
     bytes: Vec<u8>,
@@ -113,7 +120,16 @@ pub(crate) struct ReaderHello {
 impl ReaderHello {
     /// Who it is, for people.
     pub(super) fn name(&self) -> String {
-        self.member.map_or_else(|| "a reader".to_owned(), |member| format!("server {member}"))
+        match (self.member, self.newcomer) {
+            (Some(member), _) => format!("server {member}"),
+            (None, Some(newcomer)) => format!("server {newcomer}, which is a reader"),
+            (None, None) => "a reader".to_owned(),
+        }
+    }
+
+    /// As who it asks to be let in, once it has proved that it knows the secret, if there is one.
+    pub(super) fn asker(&self, local: &Local) -> Asker {
+        Asker { tag: self.tag, is_newcomer: self.newcomer.is_some(), has_proved: local.secret.is_some() }
     }
 
     pub(super) fn parse(bytes: Vec<u8>) -> Result<Self, String> {
@@ -150,7 +166,10 @@ impl ReaderHello {
         let rest = bytes.get(HELLO_BYTES..).ok_or_else(short)?;
         let mut parts = rest.splitn(2, |byte| *byte == TEXT_END);
         let (text, more) = (parts.next().unwrap_or_default(), parts.next());
+        let [flags, number] = more.and_then(|more| field(more, TieStanding::BYTES)).unwrap_or_default();
         Ok(Self {
+            newcomer: Some(number).filter(|_| flags & NEWCOMER != 0),
+            is_last_resort: flags & LAST_RESORT != 0,
             purpose,
             tag: u64::from_le_bytes(field(&bytes, 20).ok_or_else(short)?),
             member,
@@ -168,7 +187,7 @@ impl ReaderHello {
 
 fn write(local: &Local, ties: &Ties, purpose: ReaderPurpose, ticket: &Ticket) -> Result<Vec<u8>, String> {
     let challenge: [u8; 32] = random::bytes()?;
-    let mut bytes = Vec::with_capacity(HELLO_BYTES + SOFTWARE_BYTES_MAX + 1 + TieStanding::BYTES);
+    let mut bytes = Vec::with_capacity(HELLO_BYTES + SOFTWARE_BYTES_MAX + 3 + TieStanding::BYTES);
     let partitions = local.share.partitions;
     bytes.extend_from_slice(&hello::MAGIC);
     bytes.extend_from_slice(&hello::protocol(local.share).to_le_bytes());
@@ -190,6 +209,12 @@ fn write(local: &Local, ties: &Ties, purpose: ReaderPurpose, ticket: &Ticket) ->
     let text = local.software.as_bytes();
     bytes.extend_from_slice(&text[..text.len().min(SOFTWARE_BYTES_MAX)]);
     ties.standing().write(&mut bytes);
+    let flags = match ties.newcomer() {
+        Some(_) if ties.has_tried_all() => NEWCOMER | LAST_RESORT,
+        Some(_) => NEWCOMER,
+        None => 0,
+    };
+    bytes.extend_from_slice(&[flags, ties.newcomer().unwrap_or_default()]);
     Ok(bytes)
 }
 
@@ -229,8 +254,18 @@ impl Ties {
             return Err("this is the same server: an address in reader-of leads back to it".into());
         }
         check_both(local, &own, reader)?;
-        if self.max() == 0 {
-            return Err(format!("{own} lets no readers in: set max-readers on it"));
+        let asker = reader.asker(local);
+        if self.max() == 0 && !(asker.is_newcomer && asker.has_proved) {
+            return Err(match asker.is_newcomer {
+                true => format!(
+                    "{own} lets no readers in, and a server that is to join only where servers have a secret: set max-readers \
+                     on it, or peer-secret on all"
+                ),
+                false => format!("{own} lets no readers in: set max-readers on it"),
+            });
+        }
+        if asker.is_newcomer && self.leads() && !reader.is_last_resort {
+            return Err(format!("{own} is no parent for now: {LEADS}"));
         }
         let Some(history) = local.standing.borrow().history() else {
             return Err(format!("{own} {NO_ENSEMBLE}"));
@@ -250,8 +285,11 @@ impl Ties {
                  others"
             ));
         }
-        if reader.purpose == ReaderPurpose::Words && !self.has_room_for(reader.tag) {
-            return Err(format!("{own} has {} readers, as many as max-readers lets in", self.max()));
+        if reader.purpose == ReaderPurpose::Words && !self.has_room_for(asker) {
+            return Err(format!(
+                "{own} has {} readers, as many as max-readers lets in",
+                self.readers().len()
+            ));
         }
         Ok(())
     }

@@ -14,12 +14,14 @@ use super::member::Backoff;
 use super::reader_hello::{self, NO_ENSEMBLE, ReaderHello, ReaderPurpose, Ticket};
 use super::stream::{self, Stream};
 use super::tie::{self, Heard};
-use super::ties::{Mouth, TieEvent};
+use super::ties::{LEADS, Mouth, TieEvent};
 use super::{HANDSHAKE_PATIENCE, Inner, PeerAddress, late, snapshot};
 use crate::random;
 
 /// A parent that was one for so long was a good one: the next one need not be waited for.
 const LASTED: Duration = Duration::from_secs(3);
+/// What a parent's refusal begins with.
+const REFUSED: &str = "refused: ";
 /// As what its snapshots are stored.
 const PARENT: u64 = 255;
 /// The ticket of no snapshot: who shows it wants to know how the other one stands, and is sent nothing.
@@ -42,6 +44,11 @@ struct Called {
     round_trip: Duration,
 }
 
+/// Whether somebody has said that this reader is not let in, and will not be as things are.
+fn is_turned_away(why: &str) -> bool {
+    why.starts_with(REFUSED) && !why.ends_with(NO_ENSEMBLE) && !why.ends_with(LEADS)
+}
+
 impl Inner {
     /// Follows one of these, for ever.
     pub(super) async fn seek(self: Rc<Self>, parents: Vec<PeerAddress>, in_order: bool) {
@@ -51,6 +58,7 @@ impl Inner {
         let mut backoff = Backoff::new();
         let mut told: Vec<Option<String>> = parents.iter().map(|_| None).collect();
         loop {
+            let mut is_let_in = false;
             for at in self.turn(&parents, &mut choice, in_order).await {
                 let (mut next, mut was_followed) = (Some((at, None)), false);
                 while let Some((at, called)) = next.take() {
@@ -62,7 +70,7 @@ impl Inner {
                     };
                     match called {
                         Ok(called) => {
-                            (told[at], was_followed) = (None, true);
+                            (told[at], was_followed, is_let_in) = (None, true, true);
                             let began = Instant::now();
                             let (why, better) =
                                 Rc::clone(&self).follow((&parents, at), called, &mut choice).await;
@@ -78,6 +86,7 @@ impl Inner {
                             }
                         }
                         Err(why) => {
+                            self.common.ties.was_not_let_in(is_turned_away(&why));
                             self.common.ties.detach(Some(format!("{address}: {why}")));
                             complain(&address, why, &mut told[at]);
                         }
@@ -88,6 +97,9 @@ impl Inner {
                     // How things stand is another matter by now.
                     break;
                 }
+            }
+            if !is_let_in {
+                self.common.ties.tried_all();
             }
         }
     }
@@ -258,7 +270,7 @@ fn complain(address: &str, why: String, told: &mut Option<String>) {
     if told.as_ref() == Some(&why) {
         return;
     }
-    match why.ends_with(NO_ENSEMBLE) {
+    match why.ends_with(NO_ENSEMBLE) || why.ends_with(LEADS) {
         true => tracing::info!("{address} cannot be this reader's parent: {why}"),
         false => tracing::warn!("{address} cannot be this reader's parent: {why}"),
     }

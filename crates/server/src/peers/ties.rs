@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -23,6 +23,10 @@ use crate::clock;
 
 /// Snapshots that readers are sent at a time; others wait.
 const SNAPSHOTS_AT_A_TIME: usize = 8;
+/// So many of those who are to belong to the ensemble may be below a server that lets nobody else in.
+const NEWCOMERS_MAX: usize = 16;
+/// Why a leader is no newcomer's parent.
+pub(super) const LEADS: &str = "it leads, and another server of the ensemble feeds newcomers";
 
 /// What happens between this process and its readers and parent.
 #[derive(Debug)]
@@ -158,10 +162,30 @@ pub(super) struct Offer {
     pub(super) turn: OwnedSemaphorePermit,
 }
 
+/// Whose ties they are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TieOwner {
+    pub(crate) is_reader: bool,
+    /// Its number, if it has one. A reader with a number is a newcomer: it is to belong to the ensemble.
+    pub(crate) id: Option<u8>,
+    /// Of this process.
+    pub(crate) tag: u64,
+}
+
+/// Who asks to be let in as a reader.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker {
+    pub(super) tag: u64,
+    pub(super) is_newcomer: bool,
+    /// It has proved that it knows the ensemble's secret.
+    pub(super) has_proved: bool,
+}
+
 /// A reader that is connected.
 #[derive(Debug)]
 struct TiedReader {
     tag: u64,
+    is_newcomer: bool,
     mouth: Arc<Mouth>,
     offer: Option<Offer>,
     /// It is to be offered one, and nothing has become of that yet.
@@ -211,9 +235,13 @@ struct Above {
 /// All ties of this process.
 #[derive(Debug)]
 pub(crate) struct Ties {
-    is_reader: bool,
-    /// Of this process.
-    tag: u64,
+    own: TieOwner,
+    /// Whether this server leads others, who are rather a newcomer's parent.
+    leads: AtomicBool,
+    /// At a reader: how often each of its parents was tried, one after the other, since one let it in; and whether one has
+    /// answered that it does not.
+    rounds: AtomicU64,
+    is_turned_away: AtomicBool,
     levels: Levels,
     /// How many readers there may be.
     max: usize,
@@ -237,15 +265,17 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Ties {
     /// Those of a process with so many partitions, and what each of its threads is told of them.
     pub(crate) fn new(
-        (is_reader, tag): (bool, u64),
+        own: TieOwner,
         levels: Levels,
         (max, client_port): (usize, u16),
         partitions: u8,
     ) -> (Arc<Self>, Vec<UnboundedReceiver<TieEvent>>) {
         let (threads, events) = (0..partitions).map(|_| unbounded_channel()).unzip();
         let ties = Self {
-            is_reader,
-            tag,
+            own,
+            leads: AtomicBool::new(false),
+            rounds: AtomicU64::new(0),
+            is_turned_away: AtomicBool::new(false),
             levels,
             max,
             client_port,
@@ -261,17 +291,36 @@ impl Ties {
     }
 
     pub(crate) fn is_reader(&self) -> bool {
-        self.is_reader
+        self.own.is_reader
+    }
+
+    /// The number of a reader that is to belong to the ensemble.
+    pub(super) fn newcomer(&self) -> Option<u8> {
+        self.own.id.filter(|_| self.own.is_reader)
+    }
+
+    /// Whether this server leads. Newcomers that it feeds go to another server then, if there is one that lets them in: a
+    /// leader has enough to send.
+    pub(crate) fn set_leads(&self, leads: bool) {
+        if !self.leads.swap(leads, Ordering::Relaxed) && leads {
+            for reader in lock(&self.below).values().filter(|reader| reader.is_newcomer) {
+                reader.mouth.end(LEADS);
+            }
+        }
+    }
+
+    pub(super) fn leads(&self) -> bool {
+        self.leads.load(Ordering::Relaxed)
     }
 
     /// Whether there is a parent, or there ever was a reader.
     #[inline]
     pub(crate) fn are_in_use(&self) -> bool {
-        self.is_reader || self.last.load(Ordering::Relaxed) > 0
+        self.own.is_reader || self.last.load(Ordering::Relaxed) > 0
     }
 
     pub(super) fn tag(&self) -> u64 {
-        self.tag
+        self.own.tag
     }
 
     pub(super) fn levels(&self) -> Levels {
@@ -321,22 +370,27 @@ impl Ties {
 
     // ---- readers ----
 
-    /// Whether one more reader may come. A process that comes back takes its own place.
-    pub(super) fn has_room_for(&self, tag: u64) -> bool {
-        let below = lock(&self.below);
-        below.values().filter(|reader| reader.tag != tag).count() < self.max
+    /// Whether one more reader may come. A process that comes back takes its own place. Those who are to belong to the
+    /// ensemble need no leave where they have proved what members prove.
+    pub(super) fn has_room_for(&self, asker: Asker) -> bool {
+        self.has_room_among(&lock(&self.below), asker)
+    }
+
+    fn has_room_among(&self, below: &BTreeMap<ConnectionId, TiedReader>, asker: Asker) -> bool {
+        let others = || below.values().filter(|reader| reader.tag != asker.tag);
+        let is_welcome = asker.is_newcomer && asker.has_proved;
+        others().count() < self.max
+            || is_welcome && others().filter(|reader| reader.is_newcomer).count() < NEWCOMERS_MAX
     }
 
     /// A reader has proved who it is. `None` when others were faster.
     pub(super) fn admit(
         &self,
-        tag: u64,
+        asker: Asker,
         (address, software): (SocketAddr, String),
         client_port: u16,
     ) -> Option<(ConnectionId, Arc<Mouth>, UnboundedReceiver<Saying>)> {
-        if !self.has_room_for(tag) {
-            return None;
-        }
+        let Asker { tag, is_newcomer, .. } = asker;
         let id = ConnectionId::of_reader(self.next());
         let (mouth, said) = Mouth::new();
         let status = ReaderStatus {
@@ -348,12 +402,22 @@ impl Ties {
             waiting: 0,
         };
         let mut below = lock(&self.below);
+        if !self.has_room_among(&below, asker) {
+            return None;
+        }
         for older in below.values().filter(|reader| reader.tag == tag) {
             older.mouth.end("replaced by a newer connection");
         }
-        let (mouth_of, list) = (Arc::clone(&mouth), ReaderList::default());
-        let reader =
-            TiedReader { tag, mouth: mouth_of, offer: None, is_sent_one: false, client_port, list, status };
+        let reader = TiedReader {
+            tag,
+            is_newcomer,
+            mouth: Arc::clone(&mouth),
+            offer: None,
+            is_sent_one: false,
+            client_port,
+            list: ReaderList::default(),
+            status,
+        };
         below.insert(id, reader);
         drop(below);
         self.tell_all(|| TieEvent::ReaderCame(id));
@@ -482,6 +546,8 @@ impl Ties {
         above.tie = Some((link, Arc::clone(&mouth)));
         above.status.since_ms = Some(clock::wall_ms());
         above.status.found += 1;
+        self.rounds.store(0, Ordering::Relaxed);
+        self.is_turned_away.store(false, Ordering::Relaxed);
         status(&mut above.status);
         (link, mouth, said)
     }
@@ -492,6 +558,26 @@ impl Ties {
         above.tie = None;
         above.status.since_ms = None;
         above.status.last_error = error.or_else(|| above.status.last_error.take());
+    }
+
+    /// A parent was not one, and whether it has said so.
+    pub(super) fn was_not_let_in(&self, is_turned_away: bool) {
+        self.is_turned_away.fetch_or(is_turned_away, Ordering::Relaxed);
+    }
+
+    /// Each parent was tried since, or one has let this reader in.
+    pub(super) fn tried_all(&self) {
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether all parents were tried, and none has let this reader in.
+    pub(super) fn has_tried_all(&self) -> bool {
+        self.rounds.load(Ordering::Relaxed) > 0
+    }
+
+    /// The same, where none will either: they have said so, also when they were asked to as the last resort.
+    pub(crate) fn is_let_in_nowhere(&self) -> bool {
+        self.rounds.load(Ordering::Relaxed) > 1 && self.is_turned_away.load(Ordering::Relaxed)
     }
 
     /// Which parent is tried.
@@ -522,6 +608,6 @@ impl Ties {
 
     /// Who the parent is.
     pub(crate) fn parent(&self) -> Option<ParentStatus> {
-        self.is_reader.then(|| lock(&self.above).status.clone())
+        self.own.is_reader.then(|| lock(&self.above).status.clone())
     }
 }

@@ -25,7 +25,7 @@ pub use connection::{Connection, ConnectionSession};
 pub use counts::{Following, Quota, Service, Sizes, Watchers};
 pub use ensemble::{EnsembleStatus, LAG_ENTRIES_MAX, LinkStatus, MemberStatus, Mode, Timeline};
 pub use partition::{Partition, Subtree};
-pub use readers::{ParentView, ReaderPlace, ReaderView, ReadersView};
+pub use readers::{NewcomerView, ParentView, ReaderPlace, ReaderView, ReadersView};
 pub(crate) use sites::NO_SITES;
 pub use sites::{
     Holder, LostAsked, LostView, PathToken, SiteOrder, SiteView, SitesView, TokenUsage, UnshippedView,

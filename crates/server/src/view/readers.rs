@@ -19,6 +19,17 @@ pub struct ReadersView {
     pub refused: u64,
     /// If this server is a reader: its parent.
     pub parent: Option<ParentView>,
+    /// If it is a reader that is a member once the list of servers has it.
+    pub newcomer: Option<NewcomerView>,
+}
+
+/// A reader that waits to be added to the list of servers, or may be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewcomerView {
+    /// What reconfig is to add, as far as this server knows it.
+    pub line: String,
+    /// Whether it is there for that alone (setting `join`): then it is not ready before.
+    pub waits: bool,
 }
 
 /// A reader somewhere below a server.
@@ -68,6 +79,8 @@ pub struct ParentView {
     pub distance: u64,
     /// Entries of the log that are committed as far as the parent knew, and are not applied here.
     pub behind: u64,
+    /// How many entries there are, as far as it knew: some may be part of a snapshot.
+    pub entries: u64,
     /// The last thing that went wrong, also if it has been well since.
     pub last_error: Option<String>,
     /// How often there was one.
@@ -91,7 +104,19 @@ impl ReadersView {
         });
         let below = (!self.readers.is_empty())
             .then(|| format!("Readers: {}, {} of them behind\n", self.readers.len(), self.lagging));
-        [above, below].into_iter().flatten().collect()
+        let joins = self.newcomer.as_ref().map(|newcomer| {
+            format!("Joins: when it is in the list of servers: reconfig -add {}\n", newcomer.line)
+        });
+        [above, joins, below].into_iter().flatten().collect()
+    }
+
+    /// Why a reader that has everything is not ready, if it is there to join.
+    pub(crate) fn why_waits(&self) -> Option<String> {
+        let newcomer = self.newcomer.as_ref().filter(|newcomer| newcomer.waits)?;
+        Some(format!(
+            "this server has what the ensemble has, and waits to be added to the list of servers: reconfig -add {}",
+            newcomer.line
+        ))
     }
 
     /// Why a reader serves nobody.
@@ -104,8 +129,8 @@ impl ReadersView {
                 format!("the parent of this reader, {}, has no way to a leader", parent.address)
             }
             (Some(_), Some(_)) => format!(
-                "this reader has not got everything yet from its parent {}, {} entries are missing",
-                parent.address, parent.behind
+                "this reader has not got everything yet from its parent {}, {} entries of {} are missing",
+                parent.address, parent.behind, parent.entries
             ),
         })
     }
@@ -130,6 +155,7 @@ pub(crate) fn example() -> ReadersView {
         member: Some(2),
         distance: 2,
         behind: 4,
+        entries: 9,
         last_error: None,
         parents_found: 5,
     };
@@ -147,6 +173,7 @@ pub(crate) fn example() -> ReadersView {
         lagging: 1,
         refused: 3,
         parent: Some(parent),
+        newcomer: None,
     }
 }
 
@@ -167,7 +194,21 @@ mod tests {
             view.words(),
             "Reader: below zoo1 port 2888 (a reader), by way of server 2, 4 behind\nReaders: 1, 1 of them behind\n"
         );
-        assert!(view.why_unready().unwrap().ends_with("zoo1 port 2888, 4 entries are missing"));
+        assert!(view.why_unready().unwrap().ends_with("zoo1 port 2888, 4 entries of 9 are missing"));
+        assert_eq!(view.why_waits(), None);
+        let line = "server.4=d:2888:3888:participant;2181".to_owned();
+        view.newcomer = Some(NewcomerView { line, waits: false });
+        assert!(
+            view.words()
+                .contains("\nJoins: when it is in the list of servers: reconfig -add server.4=d:2888:")
+        );
+        assert_eq!(view.why_waits(), None, "it is a reader like any other meanwhile");
+        view.newcomer.iter_mut().for_each(|newcomer| newcomer.waits = true);
+        assert!(view.why_waits().unwrap().ends_with(
+            "waits to be added to the list of servers: reconfig -add \
+            server.4=d:2888:3888:participant;2181"
+        ));
+        view.newcomer = None;
         let parent = view.parent.as_mut().unwrap();
         parent.member = None;
         assert!(

@@ -61,7 +61,7 @@ impl Stats {
             _ if behind > LAG_ENTRIES_MAX => Some(format!(
                 "{behind} committed entries are not applied here yet; up to {LAG_ENTRIES_MAX} would be ready"
             )),
-            _ => None,
+            _ => self.readers.why_waits(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::loss::Flipped;
 use super::process::{Chunks, Input, Process, Thread, entry_at};
+use super::roles::KeptRole;
 use super::world::{Failure, Happening, World};
 use crate::clock::{Clock, EPOCH_MS};
 use crate::disk_thread::{LogDone, LogThread, SnapshotDone, Stopped, choose_bit, read_snapshot, take_over};
@@ -33,6 +34,8 @@ pub(super) struct Held {
     pub(super) synced: u64,
     /// Where the last batch of its log begins.
     pub(super) last_batch: Option<(String, u64)>,
+    /// What its server was last.
+    pub(super) role: KeptRole,
 }
 
 impl Held {
@@ -46,6 +49,7 @@ impl Held {
             offered: None,
             synced: 0,
             last_batch: None,
+            role: KeptRole::default(),
         }
     }
 }
@@ -77,6 +81,8 @@ pub(super) struct Machine {
     /// With an empty disk it begins with nothing, and is given everything by the others.
     pub(super) joins: bool,
     pub(super) flipped: Option<Flipped>,
+    /// When it was looked last whether its server is to be something else.
+    pub(super) looked_us: u64,
 }
 
 impl Machine {
@@ -101,6 +107,7 @@ impl Machine {
             out_since_us: None,
             joins,
             flipped: None,
+            looked_us: 0,
         }
     }
 
@@ -362,7 +369,7 @@ impl World {
     }
 
     pub(super) fn restart(&mut self, id: u8) -> Result<(), Failure> {
-        let (options, partitions) = (self.options(id), self.partitions());
+        let (options, partitions, number) = (self.options(id), self.partitions(), self.number_of(id));
         let tree_options = self.tree_options(id);
         let again_us = self.rng.range(500, 5000);
         // The power may go again while the server starts, above all while it makes its folder.
@@ -385,7 +392,7 @@ impl World {
         if fault {
             machine.held.disk.fault_after(calls, Fault::PowerLoss);
         }
-        let open = |disk: &mut FaultyDisk| recover(disk, &options, &tree_options, (id, partitions));
+        let open = |disk: &mut FaultyDisk| recover(disk, &options, &tree_options, (number, partitions));
         let opened = open(&mut machine.held.disk);
         if machine.held.disk.is_powerless() {
             machine.held.disk.crash();
@@ -510,13 +517,14 @@ impl World {
             for chunk in secret.chunks_mut(8) {
                 chunk.copy_from_slice(&self.rng.next_u64().to_le_bytes());
             }
-            let mut own = Config { server_id: id, partition, ..self.settings.config.clone() };
+            let mut own = Config { server_id: self.number_of(id), partition, ..self.settings.config.clone() };
             if secret[0] & 1 == 0 && self.judges.checker.is_none() {
                 // An entry a turn: what is committed waits for what comes in between.
                 own.limits.turn_cost = 1;
             }
             let machine = &self.machines[&id];
-            let (joins, disk) = (machine.joins, machine.disk_id);
+            // Whose number stands in a list founds nothing.
+            let (joins, disk) = (machine.joins || self.list_of_role(id).is_some(), machine.disk_id);
             if self.settings.upgrades && (u64::from(id) + machine.life).is_multiple_of(2) {
                 own.forest = None;
             }

@@ -22,6 +22,7 @@ mod network;
 mod operator;
 mod places;
 mod process;
+mod roles;
 pub(crate) mod roster;
 pub(crate) mod settings;
 mod sockets;

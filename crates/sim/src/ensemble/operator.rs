@@ -18,6 +18,9 @@ impl World {
         if all == 1 || self.is_reader(id) {
             return String::new();
         }
+        if let Some(list) = self.list_of_role(id).filter(|_| !self.machines[&id].names_all) {
+            return list.to_owned();
+        }
         let named = if self.machines[&id].names_all { all } else { self.settings.servers };
         Roster::of_participants(self.settings.ids(named)).text()
     }

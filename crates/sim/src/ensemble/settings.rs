@@ -136,6 +136,8 @@ pub struct Settings {
     pub spares: usize,
     /// Servers that belong to no ensemble, below others.
     pub readers: usize,
+    /// Who is not in the list of servers is a reader, below others, until it is.
+    pub switches: bool,
     /// On so many days a majority is lost for good, and what follows goes on from one folder.
     pub recoveries: u32,
     /// A bug: servers listen to one that has lost its disk as if it had its past.
@@ -360,6 +362,7 @@ impl Settings {
             servers: 3,
             spares: 0,
             readers: 0,
+            switches: false,
             recoveries: 0,
             trusting: false,
             requests: 700,
@@ -450,6 +453,17 @@ impl Settings {
         self.readers = readers;
         (self.spares, self.recoveries) = (0, 0);
         self.manners.reconfig_one_in = 0;
+        self
+    }
+
+    /// The same, with so many servers more, and each is what the list of servers says: a reader while it is not in it. No
+    /// majority is lost for good: readers would have what nobody has.
+    #[must_use]
+    pub fn with_roles(mut self, more: usize) -> Self {
+        (self.spares, self.readers, self.switches, self.recoveries) = (more, 0, true, 0);
+        if self.manners.reconfig_one_in == 0 {
+            self.manners.reconfig_one_in = 40;
+        }
         self
     }
 

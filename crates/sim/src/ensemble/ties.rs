@@ -86,11 +86,6 @@ pub(super) struct Ties {
 }
 
 impl World {
-    /// Whether this is a reader.
-    pub(super) fn is_reader(&self, id: u8) -> bool {
-        usize::from(id - self.settings.manners.first_id) >= self.settings.members()
-    }
-
     /// A reader has started, or has lost its parent.
     pub(super) fn seek_soon(&mut self, reader: u8, within_us: u64) {
         let life = self.machines.get(&reader).map_or(0, |machine| machine.life);
@@ -137,6 +132,13 @@ impl World {
     fn next_parent(&mut self, reader: u8) -> Option<u8> {
         if !self.ties.addresses.contains_key(&reader) {
             let first = self.settings.manners.first_id;
+            if self.settings.switches {
+                // Any of them may be a reader itself by now, and lead nowhere.
+                let mut known: VecDeque<u8> = self.others(reader).into();
+                known.rotate_left(self.rng.index(known.len()));
+                self.ties.addresses.insert(reader, known);
+                return self.next_parent(reader);
+            }
             let mut known: VecDeque<u8> = (0..self.rng.range(1, 3))
                 .map(|_| first + self.rng.index(self.machines.len()) as u8)
                 .filter(|id| *id != reader)

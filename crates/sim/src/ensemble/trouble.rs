@@ -178,10 +178,12 @@ impl World {
                 }
             }
             Trouble::Stop => self.stop(id),
-            Trouble::Empty if self.is_reader(id) => self.empty_reader(id),
+            Trouble::Empty if self.is_only_reader(id) => self.empty_reader(id),
+            // What is lost with a disk could be what another list of servers depends on.
+            Trouble::Empty | Trouble::Rollback | Trouble::Rot if self.settings.switches => {}
             Trouble::Empty => self.lose_disk(id),
             // Of what a reader has stored nobody needs anything.
-            Trouble::Rollback | Trouble::Rot if self.is_reader(id) => {}
+            Trouble::Rollback | Trouble::Rot if self.is_only_reader(id) => {}
             Trouble::Rollback => self.roll_back(id),
             Trouble::Rot => self.rot(id),
             Trouble::Stall => self.stall(id),

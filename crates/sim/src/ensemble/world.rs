@@ -74,6 +74,8 @@ pub struct Outcome {
     pub reconfigs: u64,
     /// Frames that servers passed on down trees, or up.
     pub frames: u64,
+    /// Times that a server went on as a reader, or as a member.
+    pub role_changes: u64,
     /// Times that a reader found a parent.
     pub ties: u64,
     /// Subtrees that were moved.
@@ -102,7 +104,7 @@ pub struct Outcome {
 
 summed! {
     Outcome {
-        seen, updates, refusals, terms, starts, snapshots, taken_over, out_of_room, reconfigs, frames, ties,
+        seen, updates, refusals, terms, starts, snapshots, taken_over, out_of_room, reconfigs, frames, ties, role_changes,
         placed, recoveries, emptied, rolled_back, flipped, rot_noticed, copies, copies_refused, checked, met, lasted_us,
     }
     fingerprint: 0,
@@ -125,6 +127,7 @@ impl fmt::Display for Outcome {
             (self.out_of_room, "times no room"),
             (self.reconfigs, "changes of the list of servers"),
             (self.frames, "frames in trees"),
+            (self.role_changes, "changes between reader and member"),
             (self.ties, "times a reader found a parent"),
             (self.placed, "subtrees moved"),
             (self.seen.calls, "calls of programs"),
@@ -310,6 +313,10 @@ impl World {
         };
         for id in world.ids() {
             world.schedule(0, Happening::Restart(id));
+        }
+        if world.settings.switches {
+            // They find the others by the list that has them.
+            world.machines.values_mut().for_each(|machine| machine.names_all = false);
         }
         if world.settings.spares > 0 || world.settings.recoveries > 0 {
             world.schedule(0, Happening::Look);
@@ -578,6 +585,9 @@ impl World {
             self.end(id);
             return Ok(());
         }
+        if of == 0 {
+            self.look_at_role(id);
+        }
         let late = if self.network.traffic.is_some() { 0 } else { self.rng.below(1500) };
         self.schedule_turn(id, of, wake_us.max(self.now_us + 1) + late);
         if has_rest {
@@ -716,8 +726,9 @@ impl World {
     }
 
     /// Whether a server runs, and wants a partition of its to be connected to the other one.
-    fn is_open(&self, id: u8, to: u8, of: u8) -> bool {
-        let process = self.process(id);
+    pub(super) fn is_open(&self, id: u8, to: u8, of: u8) -> bool {
+        // A reader is connected with its parent and with readers below it alone.
+        let process = self.process(id).filter(|_| !self.is_reader(id));
         process.is_some_and(|it| it.threads[usize::from(of)].circle.servers.contains(&to))
     }
 

@@ -11,7 +11,7 @@ use crate::peers::listing::{ListedReader, ReaderList};
 use crate::peers::reader_hello::{self, ReaderHello, ReaderPurpose};
 use crate::peers::stream::Stream;
 use crate::peers::tie::{self, Heard};
-use crate::peers::ties::{Saying, TieEvent, Ties};
+use crate::peers::ties::{Asker, Saying, TieEvent, TieOwner, Ties};
 
 const HISTORY: HistoryId = HistoryId([1; 16]);
 
@@ -27,11 +27,19 @@ fn side(is_reader: bool, change: impl FnOnce(&mut Local)) -> Side {
 }
 
 fn with_room(is_reader: bool, max: usize, change: impl FnOnce(&mut Local)) -> Side {
-    let tag = if is_reader { 7 } else { 8 };
+    owned_by(TieOwner { is_reader, id: None, tag: if is_reader { 7 } else { 8 } }, max, change)
+}
+
+fn owned_by(own: TieOwner, max: usize, change: impl FnOnce(&mut Local)) -> Side {
+    let is_reader = own.is_reader;
     let mut local = Puppet::new(if is_reader { 255 } else { 1 }, Some("a secret")).local;
     change(&mut local);
-    let (ties, mut events) = Ties::new((is_reader, tag), Levels::OWN, (max, 2181), local.share.partitions);
+    let (ties, mut events) = Ties::new(own, Levels::OWN, (max, 2181), local.share.partitions);
     Side { local, ties, events: events.remove(0) }
+}
+
+fn asker(tag: u64) -> Asker {
+    Asker { tag, is_newcomer: false, has_proved: true }
 }
 
 /// What both come to.
@@ -98,9 +106,9 @@ fn who_cannot_be_a_reader_is_told_why() {
         refused(&reader, &Side { ties: Arc::clone(&reader.ties), ..side(false, |_| {}) }, "leads back to it")
             .await;
         let full = with_room(false, 1, |_| {});
-        let (_one, ..) = full.ties.admit(1, (([127, 0, 0, 1], 1).into(), String::new()), 0).unwrap();
+        let (_one, ..) = full.ties.admit(asker(1), (([127, 0, 0, 1], 1).into(), String::new()), 0).unwrap();
         refused(&reader, &full, "server 1 has 1 readers, as many as max-readers lets in").await;
-        assert!(full.ties.admit(2, (([127, 0, 0, 1], 1).into(), String::new()), 0).is_none());
+        assert!(full.ties.admit(asker(2), (([127, 0, 0, 1], 1).into(), String::new()), 0).is_none());
     });
 }
 
@@ -161,7 +169,7 @@ async fn tied() -> (Side, ConnectionId, TcpStream, tokio::task::JoinHandle<Strin
     let below = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (above, address) = listener.accept().await.unwrap();
     let parent = side(false, |_| {});
-    let (id, mouth, said) = parent.ties.admit(7, (address, "stoa".into()), 2182).unwrap();
+    let (id, mouth, said) = parent.ties.admit(asker(7), (address, "stoa".into()), 2182).unwrap();
     let ties = Arc::clone(&parent.ties);
     let run = tokio::task::spawn_local(async move {
         let why = tie::run(Stream::Plain(above), (&ties, &mouth), said, |heard| match heard {
@@ -271,7 +279,7 @@ fn a_snapshot_goes_to_who_has_its_ticket_alone() {
     run(async {
         let parent = side(false, |_| {});
         let (id, _mouth, mut said) =
-            parent.ties.admit(7, (([127, 0, 0, 1], 1).into(), String::new()), 0).unwrap();
+            parent.ties.admit(asker(7), (([127, 0, 0, 1], 1).into(), String::new()), 0).unwrap();
         let (header, file) = (Bytes::from_static(b"which"), "snapshot".into());
         assert!(parent.ties.offer(id, [3; 16], header.clone(), file).await);
         assert!(matches!(said.recv().await, Some(Saying::Offer(ticket)) if ticket == [3; 16]));
@@ -328,5 +336,57 @@ fn a_parent_says_how_it_stands_and_who_is_below_it() {
         let places: Vec<_> = all.readers.iter().map(|one| (one.address.port(), one.parent)).collect();
         assert_eq!((places, all.left_out), (vec![(2182, None), (2183, Some(0))], 4));
         parent.ties.end_below(id, "enough");
+    });
+}
+
+/// A reader with the number 4.
+fn newcomer(change: impl FnOnce(&mut Local)) -> Side {
+    owned_by(TieOwner { is_reader: true, id: Some(4), tag: 7 }, 0, change)
+}
+
+#[test]
+fn who_is_to_join_is_let_in_where_it_proves_what_members_prove() {
+    run(async {
+        let parent = || with_room(false, 0, |_| {});
+        refused(&side(true, |_| {}), &parent(), "lets no readers in: set max-readers on it").await;
+        assert_eq!(meet(&newcomer(|_| {}), &parent()).await, (Ok(()), Ok(())));
+        // Without a secret nothing is proved that max-readers would not have to allow.
+        let open = |local: &mut Local| local.secret = None;
+        let closed = with_room(false, 0, open);
+        refused(&newcomer(open), &closed, "a server that is to join only where servers have a secret").await;
+        assert_eq!(meet(&newcomer(open), &with_room(false, 1, open)).await, (Ok(()), Ok(())));
+        // And no more of them than are good for one server.
+        let full = parent();
+        let ask = |tag| Asker { is_newcomer: true, ..asker(tag) };
+        let address = || (([127, 0, 0, 1], 1).into(), String::new());
+        let there: Vec<_> = (10..26).map(|tag| full.ties.admit(ask(tag), address(), 0).unwrap()).collect();
+        refused(&newcomer(|_| {}), &full, "has 16 readers").await;
+        assert!(full.ties.admit(ask(9), address(), 0).is_none());
+        assert!(full.ties.admit(ask(25), address(), 0).is_some(), "a process takes its own place");
+        drop(there);
+    });
+}
+
+#[test]
+fn a_leader_feeds_a_newcomer_only_where_nobody_else_does() {
+    run(async {
+        let leader = side(false, |_| {});
+        let ask = Asker { is_newcomer: true, ..asker(9) };
+        let (_, mouth, _said) =
+            leader.ties.admit(ask, (([127, 0, 0, 1], 1).into(), String::new()), 0).unwrap();
+        leader.ties.set_leads(true);
+        assert!(mouth.ended().await.contains("another server of the ensemble feeds newcomers"));
+        let newcomer = newcomer(|_| {});
+        refused(&newcomer, &leader, "it leads").await;
+        assert_eq!(meet(&side(true, |_| {}), &leader).await, (Ok(()), Ok(())), "readers are no newcomers");
+        newcomer.ties.tried_all();
+        assert_eq!(meet(&newcomer, &leader).await, (Ok(()), Ok(())));
+        // Who has been turned away twice by all joins as if there was no such thing.
+        newcomer.ties.tried_all();
+        assert!(!newcomer.ties.is_let_in_nowhere());
+        newcomer.ties.was_not_let_in(true);
+        assert!(newcomer.ties.is_let_in_nowhere());
+        newcomer.ties.attach(|_| {});
+        assert!(!newcomer.ties.is_let_in_nowhere() && !newcomer.ties.has_tried_all());
     });
 }
