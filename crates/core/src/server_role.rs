@@ -143,7 +143,7 @@ impl RoleKeeper {
         let own = Belonging {
             list: version.map(|version| (version, stands)),
             votes: status.voters.contains(&self.id) || status.outgoing.contains(&self.id),
-            has_leader: status.leader.is_some(),
+            has_leader: first.leader().is_some(),
             is_attached: below.is_some(),
             // 0 until the parent has said how far it is.
             has_all: below.is_some_and(|below| (1..=first.log_applied()).contains(&below.committed)),
@@ -157,9 +157,11 @@ impl RoleKeeper {
         let is_lonely = match self.role {
             ServerRole::Member => {
                 let meets_nobody = (company.is_refused || !own.votes) && !company.is_connected;
-                !own.has_leader && (company.is_told_out || meets_nobody)
+                // Who has no list founds an ensemble with others, and waits for them.
+                own.list.is_some() && !own.has_leader && (company.is_told_out || meets_nobody)
             }
-            ServerRole::Reader => !own.is_attached,
+            // A parent without a leader is left for another one, again and again: its own vote may be what is missing.
+            ServerRole::Reader => !(own.is_attached && own.has_leader),
         };
         let since_us = self.lonely_since_us.filter(|_| is_lonely).unwrap_or(now_us);
         self.lonely_since_us = is_lonely.then_some(since_us);
@@ -225,7 +227,7 @@ mod tests {
     #[test]
     fn a_reader_that_stands_in_the_list_is_a_member_once_it_has_everything() {
         let reader = keeper(ServerRole::Reader);
-        let attached = Belonging { is_attached: true, ..at(9, true) };
+        let attached = Belonging { is_attached: true, has_leader: true, ..at(9, true) };
         let has_all = Belonging { has_all: true, ..attached };
         assert_eq!(changes(&reader, attached, NOBODY), (None, None));
         assert_eq!(changes(&reader, has_all, NOBODY).0, Some(RoleCause::Listed));
@@ -243,6 +245,11 @@ mod tests {
         let member = keeper(ServerRole::Member);
         let met = Company { is_connected: true, ..NOBODY };
         assert_eq!(changes(&member, at(9, true), met), (None, None));
+        assert_eq!(
+            changes(&member, Belonging::default(), NOBODY),
+            (None, None),
+            "it waits for other founders"
+        );
         assert_eq!(changes(&member, at(9, true), NOBODY), (None, Some(RoleCause::Unknown)), "it has no vote");
         assert_eq!(changes(&member, at(10, false), NOBODY).0, Some(RoleCause::TakenOut));
         assert_eq!(
@@ -277,7 +284,9 @@ mod tests {
         assert_eq!(changes(&reader, by_its_log, NOBODY), (None, None), "nobody knows where it listens");
         let has_address = Company { has_address: true, ..NOBODY };
         assert_eq!(changes(&reader, by_its_log, has_address), (None, Some(RoleCause::NoParent)));
-        assert_eq!(changes(&reader, Belonging { is_attached: true, ..votes }, NOBODY), (None, None));
+        let attached = Belonging { is_attached: true, ..votes };
+        assert_eq!(changes(&reader, attached, NOBODY), (None, Some(RoleCause::NoParent)), "nobody leads");
+        assert_eq!(changes(&reader, Belonging { has_leader: true, ..attached }, NOBODY), (None, None));
     }
 
     #[test]

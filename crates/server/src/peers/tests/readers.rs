@@ -148,12 +148,13 @@ fn no_hello_is_misread() {
         assert_eq!((hello.software.as_str(), hello.name().as_str()), ("puppet", "a reader"));
         let tie = hello.tie.unwrap();
         assert_eq!((tie.readers, tie.readers_max, tie.distance, tie.client_port), (0, 2, None, 2181));
-        // The text, its end, and how it stands, without which it is the hello of an older release.
-        let (text, more) = ("puppet".len(), 12);
+        // The text, its end, how it stands and which number it has, without which it is the hello of an older release.
+        let (text, number) = ("puppet".len(), 2);
+        let more = 12 + number;
         for cut in 0..bytes.len() {
             let read = ReaderHello::parse(bytes[..cut].to_vec());
             assert_eq!(read.is_ok(), cut >= bytes.len() - text - more, "{cut}");
-            assert!(read.is_ok_and(|read| read.tie.is_some()) == (cut == bytes.len()), "{cut}");
+            assert!(read.is_ok_and(|read| read.tie.is_some()) == (cut >= bytes.len() - number), "{cut}");
         }
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
