@@ -32,13 +32,13 @@ const PATIENCE_MIN: Duration = Duration::from_secs(2);
 
 /// What the server goes on as.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub(crate) struct RoleTurn {
     change: RoleChange,
     /// The list of servers, if it has this one.
     list: Option<String>,
 }
 
-impl Turn {
+impl RoleTurn {
     /// What it is from then on.
     pub(crate) fn name(&self) -> &'static str {
         name(self.change.role)
@@ -70,7 +70,7 @@ fn name(role: ServerRole) -> &'static str {
 }
 
 /// Which role a server has, over all that it runs one after the other.
-pub(crate) struct Roles {
+pub(crate) struct OwnRoles {
     base: Settings,
     /// If the list of servers says what it is.
     keeper: Option<RoleKeeper>,
@@ -108,7 +108,7 @@ impl SeenLists {
     }
 }
 
-impl Roles {
+impl OwnRoles {
     /// By these settings, and by what the data folder says of the last time.
     pub(crate) fn load(base: Settings) -> Result<Self, String> {
         let has_parents = !base.reader_of.is_empty();
@@ -225,7 +225,7 @@ impl Roles {
     }
 
     /// From now on it is something else; that is durable when this returns.
-    pub(crate) fn turn(&mut self, Turn { change, list }: Turn) -> Result<(), String> {
+    pub(crate) fn turn(&mut self, RoleTurn { change, list }: RoleTurn) -> Result<(), String> {
         let Some(keeper) = &mut self.keeper else { return Ok(()) };
         keeper.change(change);
         self.has_told = false;
@@ -234,7 +234,7 @@ impl Roles {
     }
 
     /// Looks whether it is to be something else.
-    pub(crate) fn look(&mut self, server: &Replica, ensemble: Option<&Ensemble>) -> Option<Turn> {
+    pub(crate) fn look(&mut self, server: &Replica, ensemble: Option<&Ensemble>) -> Option<RoleTurn> {
         let (keeper, ensemble) = (self.keeper.as_mut()?, ensemble?);
         server.servers().iter().for_each(|list| self.seen.see(list));
         let (is_connected, is_refused) = ensemble.company(&server.status());
@@ -252,7 +252,7 @@ impl Roles {
             return None;
         };
         let stands = own_line(&self.seen.applied, keeper.id()).is_some();
-        Some(Turn { change, list: stands.then(|| self.seen.with(&server.company())) })
+        Some(RoleTurn { change, list: stands.then(|| self.seen.with(&server.company())) })
     }
 }
 
@@ -302,8 +302,8 @@ mod tests {
         }
     }
 
-    fn load(base: &Settings) -> Roles {
-        Roles::load(base.clone()).unwrap()
+    fn load(base: &Settings) -> OwnRoles {
+        OwnRoles::load(base.clone()).unwrap()
     }
 
     #[test]

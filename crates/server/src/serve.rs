@@ -38,7 +38,7 @@ use crate::own_ports::{Listeners, OwnPorts, Sockets};
 use crate::peers::{PeerPort, PeerTls};
 use crate::process::{Phase, Process};
 use crate::recovery::{LoadedSnapshot, Recovering, RestoreReport};
-use crate::role::{Roles, Turn};
+use crate::role::{OwnRoles, RoleTurn};
 use crate::sasl::ClientSasl;
 use crate::sites::Sites;
 use crate::snapshot_thread::{SnapshotRequest, SnapshotThread};
@@ -62,7 +62,7 @@ const ACCEPT_TIME: Duration = Duration::from_secs(1);
 
 /// What outlives a change of the server's role: see [`crate::role`].
 struct Lasting {
-    roles: Roles,
+    roles: OwnRoles,
     fixed: FixedPorts,
     partitions: u8,
     /// Signals come by way of it, also while nothing runs.
@@ -103,7 +103,7 @@ enum Told {
     Stop,
     Reload,
     /// It is to go on as something else.
-    Turn(Turn),
+    Turn(RoleTurn),
 }
 
 /// Serves until told to stop. `Err` says what an operator must know.
@@ -112,7 +112,7 @@ pub(crate) fn serve(mut settings: Settings, fixed: FixedPorts) -> Result<(), Str
     let disk = FileDisk::open(&settings.data_dir).map_err(|error| error.to_string())?;
     let attempt = StartAttempt::new(&settings);
     let partitions = count_partitions(&mut settings)?;
-    let roles = Roles::load(settings)?;
+    let roles = OwnRoles::load(settings)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed("the runtime"))?;
     let mut lasting = Lasting { roles, fixed, partitions, runtime, signals: None, has_announced: false };
@@ -129,7 +129,7 @@ fn serve_as(
     lasting: &mut Lasting,
     disk: FileDisk,
     attempt: Option<StartAttempt>,
-) -> Result<Option<Turn>, String> {
+) -> Result<Option<RoleTurn>, String> {
     let began = Instant::now();
     let (settings, fixed, partitions) = (lasting.roles.settings(), lasting.fixed, lasting.partitions);
     let attempt = attempt.unwrap_or_else(|| StartAttempt::new(&settings));
@@ -457,7 +457,7 @@ fn run(
     clock: Clock,
     startup: Startup,
     (questions_in, questions): (UnboundedSender<Question>, UnboundedReceiver<Question>),
-) -> Result<Option<Turn>, String> {
+) -> Result<Option<RoleTurn>, String> {
     let settings = &process.settings;
     tell_audit(&process, Event::Start { is_good: true });
     let count = recovered.partitions.len();
@@ -583,7 +583,7 @@ impl DiskThreads {
 /// By whom a server that runs is told to stop, and who hears that it serves.
 struct Operator<'a> {
     signals: &'a mut Signals,
-    roles: &'a mut Roles,
+    roles: &'a mut OwnRoles,
     has_announced: &'a mut bool,
     looks: Interval,
 }
@@ -592,7 +592,7 @@ impl<'a> Operator<'a> {
     /// Must be called within a runtime.
     fn new(
         signals: &'a mut Option<Signals>,
-        roles: &'a mut Roles,
+        roles: &'a mut OwnRoles,
         has_announced: &'a mut bool,
     ) -> Result<Self, String> {
         let signals = match signals {
@@ -628,7 +628,7 @@ async fn partition(
     (mut questions, mut operator): (UnboundedReceiver<Question>, Operator<'_>),
     (port, other_sites): (Option<PeerPort>, Option<Rc<Sites>>),
     others: Others,
-) -> Result<Option<Turn>, String> {
+) -> Result<Option<RoleTurn>, String> {
     let process = Arc::clone(&beginning.process);
     let (stop, stopped) = watch::channel(false);
     let (driver, mut inputs) = beginning.begin()?;
@@ -691,7 +691,7 @@ async fn partition(
 }
 
 /// From now on the server stops, to go on as something else if that is said.
-fn begin_to_stop(process: &Process, turn: Option<&Turn>) {
+fn begin_to_stop(process: &Process, turn: Option<&RoleTurn>) {
     match turn {
         None => tracing::info!("stopping: what is under way is finished first"),
         Some(turn) => tracing::info!(
