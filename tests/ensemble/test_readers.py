@@ -23,8 +23,11 @@ class Seen(Ensemble):
         super().__init__(environment=LETS_READERS_IN)
         self.admins = [f"{HOST}:{free_port()}" for _ in self.members]
         for member, admin in zip(self.members, self.admins):
-            port = f"admin.serverPort={admin.partition(':')[2]}"
-            member.config.write_text(member.config.read_text().replace("admin.enableServer=false", port))
+            port = admin.partition(":")[2]
+            settings = member.config.read_text().replace("admin.enableServer=false", f"admin.serverPort={port}")
+            member.config.write_text(settings)
+            # A flag counts more than the file.
+            member.command = member.command.replace("--admin-port 0", f"--admin-port {port}")
 
     def readers(self):
         """What `stoa readers` says of all of them."""
