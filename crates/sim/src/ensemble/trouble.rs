@@ -153,22 +153,7 @@ impl World {
                 self.pause(id, for_us);
             }
             Trouble::Cut => self.fall_apart(id),
-            Trouble::Break => {
-                let other = self.any_id();
-                if self.is_reader(id) || self.is_reader(other) {
-                    let reader = if self.is_reader(id) { id } else { other };
-                    if self.rng.one_in(2) {
-                        self.offer_better(reader);
-                    } else {
-                        self.troubled(100_000);
-                        self.break_tie(reader);
-                    }
-                } else if id != other {
-                    let of = self.any_partition();
-                    self.troubled(100_000);
-                    self.part(id, other, of, 20_000);
-                }
-            }
+            Trouble::Break => self.break_a_connection(id),
             Trouble::ClientCut => self.cut_off_clients(id),
             Trouble::HandOver => {
                 let to = self.any_id();
@@ -194,6 +179,24 @@ impl World {
         }
         self.schedule_trouble(trouble);
         Ok(())
+    }
+
+    /// One between this server and another one ends, or that of a reader with its parent.
+    fn break_a_connection(&mut self, id: u8) {
+        let other = self.any_id();
+        if self.is_reader(id) || self.is_reader(other) {
+            let reader = if self.is_reader(id) { id } else { other };
+            if self.rng.one_in(2) {
+                self.offer_better(reader);
+            } else {
+                self.troubled(100_000);
+                self.break_tie(reader);
+            }
+        } else if id != other {
+            let of = self.any_partition();
+            self.troubled(100_000);
+            self.part(id, other, of, 20_000);
+        }
     }
 
     fn any_id(&mut self) -> u8 {
