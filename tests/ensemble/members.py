@@ -38,6 +38,20 @@ admin.enableServer=false
 eventually = functools.partial(server_process.eventually, seconds=PATIENCE_SECONDS)
 
 
+@contextlib.contextmanager
+def ended(*servers):
+    """They end with the test, and say what they have printed if it fails."""
+    try:
+        yield
+    except BaseException:
+        for server in servers:
+            print(server.said())
+        raise
+    finally:
+        for server in servers:
+            server.kill()
+
+
 class Member:
     """A server that keeps its ports and its folder over restarts."""
 

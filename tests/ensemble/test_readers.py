@@ -10,7 +10,7 @@ import time
 import pytest
 from kazoo.exceptions import KazooException, NodeExistsError
 
-from members import ENVIRONMENT, HOST, SETTINGS, Ensemble, Member, eventually, free_port
+from members import ENVIRONMENT, HOST, SETTINGS, Ensemble, Member, ended, eventually, free_port
 
 IN_ORDER = ["--reader-in-order", "true"]
 LETS_READERS_IN = {**ENVIRONMENT, "STOA_MAX_READERS": "10"}
@@ -83,20 +83,6 @@ class Reader(Member):
 
     def has_said(self, text):
         return text in self.output.read_text(errors="replace")
-
-
-@contextlib.contextmanager
-def ended(*readers):
-    """They end with the test."""
-    try:
-        yield
-    except BaseException:
-        for reader in readers:
-            print(reader.said())
-        raise
-    finally:
-        for reader in readers:
-            reader.kill()
 
 
 def ready(reader):

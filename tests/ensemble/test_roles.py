@@ -1,6 +1,5 @@
 """Servers that are readers, observers and participants one after the other, by reconfig alone."""
 
-import contextlib
 import itertools
 import re
 import shlex
@@ -12,7 +11,7 @@ import pytest
 from kazoo.exceptions import ConnectionLoss, KazooException, NewConfigNoQuorumError, ReconfigInProcessError
 from kazoo.protocol.states import KazooState
 
-from members import ENVIRONMENT, HOST, SETTINGS, Ensemble, Member, eventually
+from members import ENVIRONMENT, HOST, SETTINGS, Ensemble, Member, ended, eventually
 
 ALLOWS = "reconfigEnabled=true\nskipACL=yes\n"
 
@@ -58,19 +57,6 @@ class Switching(Member):
             return self.mode == ("observer" if as_reader else mode) and self.is_below == as_reader
 
         eventually(f"server {self.number} is a {mode}", is_so)
-
-
-@contextlib.contextmanager
-def ended(*servers):
-    try:
-        yield
-    except BaseException:
-        for server in servers:
-            print(server.said())
-        raise
-    finally:
-        for server in servers:
-            server.kill()
 
 
 def reconfig(client, joining=None, leaving=None):
