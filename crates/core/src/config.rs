@@ -105,9 +105,6 @@ pub struct SiteConfig {
     /// Other sites are sent what is new here no more often than this, microseconds; what comes first goes at once. Each
     /// message costs as much as some writes, here and where it is imported.
     pub ship_pause_us: u64,
-    /// Whether subtrees move between the partitions of this site. No server has that yet: in one of a hundred simulated
-    /// lives with faults it stops at something that cannot be applied.
-    pub moves: bool,
 }
 
 /// How containers and TTL znodes are deleted that nobody needs any more.
@@ -120,11 +117,6 @@ pub struct Reaping {
 }
 
 impl Config {
-    /// Whether subtrees move between the partitions of this server, if it is one of several sites.
-    pub(crate) fn moves_at_site(&self) -> bool {
-        self.site.as_ref().is_some_and(|site| site.moves)
-    }
-
     /// Whether the server is a reader.
     #[must_use]
     pub fn is_reader(&self) -> bool {

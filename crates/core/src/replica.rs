@@ -57,8 +57,8 @@ use alloc::vec::Vec;
 use core::hash::BuildHasher;
 use core::net::SocketAddr;
 use stoa_front::{
-    AuditEvent, CloseReason, ConnectError, Connection, ConnectionId, Connections, Frame, Output, Phase,
-    SaslToken, Slot, by_address, is_audited,
+    AuditEvent, Barred, CloseReason, ConnectError, Connection, ConnectionId, Connections, Frame, Output,
+    Phase, SaslToken, Slot, by_address, is_audited,
 };
 use stoa_group::Entry;
 use stoa_partition::{Now, Recovered, State};
@@ -482,31 +482,33 @@ impl Replica {
             // here and now would overtake both.
             return self.close(id, CloseReason::NoRoom);
         }
-        loop {
-            match self.clients.connections.get(id).map(|connection| &connection.phase) {
-                Some(Phase::Opening { .. }) => {
-                    self.close(id, CloseReason::NoRoom);
-                    return;
-                }
-                // Writes are not answered there any more (the client may not have read what it was sent just
-                // now), so no later read may be either.
-                Some(Phase::Closing) => return,
-                _ => {}
-            }
-            let Some(slot) = self.clients.connections.pop_slot(id) else { break };
-            match slot {
+        match self.clients.connections.get(id).map(|connection| &connection.phase) {
+            Some(Phase::Opening { .. }) => return self.close(id, CloseReason::NoRoom),
+            // Writes are not answered there any more (the client may not have read what it was sent just
+            // now), so no later read may be either.
+            Some(Phase::Closing) => return,
+            _ => {}
+        }
+        let waiting: Vec<_> = core::iter::from_fn(|| self.clients.connections.pop_slot(id)).collect();
+        let refused = |xid, opcode, arrived_us| {
+            let err = ErrorCode::SystemError as i32;
+            Slot::Answer { after: 0, xid, opcode, err, body: Vec::new(), arrived_us }
+        };
+        for slot in waiting {
+            let slot = match slot {
                 // An answer that was found against the abandoned state may no longer be true.
                 Slot::Write { xid, opcode, arrived_us, .. }
-                | Slot::Answer { xid, opcode, arrived_us, .. } => {
-                    self.reply(id, xid, opcode, ErrorCode::SystemError as i32, &[], arrived_us);
+                | Slot::Answer { xid, opcode, arrived_us, .. } => refused(xid, opcode, arrived_us),
+                Slot::Barrier { answer: Some(Barred { xid, arrived_us, .. }), .. } => {
+                    refused(xid, Opcode::Sync, arrived_us)
                 }
-                Slot::Barrier { .. } | Slot::Pause { .. } => {}
-                Slot::Request { frame, arrived_us, may_write } => {
-                    self.queued(id, &frame, arrived_us, may_write);
-                }
-            }
+                Slot::Barrier { .. } | Slot::Pause { .. } => continue,
+                // It has its turn, and may ask for something anew. What is refused behind it waits for that.
+                Slot::Request { .. } => slot,
+            };
+            self.clients.connections.push_slot(id, slot);
         }
-        self.resume(id);
+        self.drain(id);
     }
 
     /// Whether a connection waits for the timeline.

@@ -294,8 +294,6 @@ pub enum MoveRefusal {
     Quota,
     /// The table is full.
     TableFull,
-    /// This is one of several sites, where nothing moves.
-    Sites,
     /// This server does not lead (any more), or has no room.
     NotNow,
 }
@@ -304,7 +302,6 @@ impl fmt::Display for MoveRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoSuchPlace => "there is no such path or no such partition",
-            Self::Sites => "nothing moves between the partitions of one of several sites",
             Self::System => "the root, /zookeeper and /em stay where they are",
             Self::Sequential => "it looks like a sequential znode, and these stay with their parents",
             Self::TooDeep => "it begins too deep in the tree",

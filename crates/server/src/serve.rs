@@ -416,7 +416,6 @@ fn core_config(settings: &Settings) -> Config {
             automatic_promotion: settings.site_automatic_promotion,
             // A tenth of the way to the next data centre, and most of what streams cost.
             ship_pause_us: 1000,
-            moves: false,
         }),
         forest: settings.forest().filter(|_| !settings.is_reader()),
         heartbeat_ms: millis(settings.heartbeat).max(1),

@@ -185,7 +185,7 @@ impl Replica {
 
     /// What becomes of a request because the hub has no lease, or its session is at home elsewhere.
     fn judge_as_site(&self, origin: Option<Origin>, asked: &Asked<'_>) -> Option<Judgement> {
-        let Asked::Write { session, .. } = asked else { return None };
+        let Asked::Write { session, after, .. } = asked else { return None };
         if let Some(session) = Self::ends_by_itself(origin, asked) {
             // It may have waited while its session has gone, or while this site was none. It needs no lease, as it needs no
             // token; and it is found once only.
@@ -196,6 +196,8 @@ impl Replica {
         match self.has_missed_lease() {
             _ if self.holds_lease() => None,
             true if self.has_under_way(*session) => None,
+            // A read before it goes back to its front, and its answer must not overtake that.
+            true if after.placed < self.applied.placement.version() => origin.map(Judgement::WrongPartition),
             true => Some(Judgement::Refuse(ErrorCode::OperationTimeout.into())),
             false => Some(Judgement::Wait(Until::HubHasLease)),
         }

@@ -18,9 +18,7 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_front::ConnectionId;
 use stoa_partition::{Asked, Now};
-use stoa_placement::{
-    FIRST, HINTS_PATH, Hints, LoadReport, Move, MoveRefusal, Rates, SubtreeLoad, is_at_or_below,
-};
+use stoa_placement::{FIRST, HINTS_PATH, Hints, LoadReport, Move, Rates, SubtreeLoad, is_at_or_below};
 use stoa_wire::{Reader, path};
 
 /// Without anything new, things are looked at so often; nobody is woken for it, but for what has become cold.
@@ -296,14 +294,7 @@ impl Replica {
         for line in bad {
             self.warn(format!("{HINTS_PATH}: {line}"));
         }
-        let stays = self.is_of_sites() && !self.config.moves_at_site();
-        if stays {
-            if hints != Hints::default() {
-                self.warn(format!("{HINTS_PATH} counts for nothing: {}", MoveRefusal::Sites));
-            }
-            hints = Hints::default();
-        }
-        hints.is_off |= !self.config.balance || stays;
+        hints.is_off |= !self.config.balance;
         self.leader.controller.hints = Some(hints);
         self.leader.controller.balancer.forget_refusals();
     }

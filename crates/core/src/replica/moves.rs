@@ -116,9 +116,6 @@ impl Replica {
         if !may_ask || self.leader.moves.waiting >= WAITING_MAX {
             return Err(MoveRefusal::NotNow);
         }
-        if self.is_of_sites() && !self.config.moves_at_site() {
-            return Err(MoveRefusal::Sites);
-        }
         self.applied.placement.check_move(path, to)?;
         let mut asked = Vec::new();
         Asked::put_move(&mut asked, path, to);

@@ -16,7 +16,7 @@ use crate::replica::site_partitions::path_of;
 use crate::site_news::{SiteNews, TicketOutcome, TicketReply};
 use alloc::boxed::Box;
 use bytes::Bytes;
-use stoa_front::{CloseReason, ConnectionId};
+use stoa_front::{CloseReason, Connection, ConnectionId, Slot};
 use stoa_group::Entry;
 use stoa_partition::{Answer, Asked, Item, Outcome, end_of, partition_of_number, ticket_of, update_in};
 use stoa_placement::FIRST;
@@ -102,7 +102,11 @@ impl Replica {
     /// to its front; but what it has asked behind this may be carried out elsewhere, and answered here. Returns whether
     /// it is to be carried out here all the same.
     pub(super) fn is_asked_here(&mut self, id: ConnectionId, frame: &[u8]) -> bool {
-        if !self.has_forwarded(id) {
+        // The outcomes of both may have come with one entry.
+        let queue = self.clients.connections.get(id).map(Connection::slots);
+        let is_answered =
+            queue.is_some_and(|queue| queue.iter().any(|slot| matches!(slot, Slot::Answer { .. })));
+        if !is_answered && !self.has_forwarded(id) {
             self.send_back(id, frame.into());
             return false;
         }

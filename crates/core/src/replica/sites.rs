@@ -74,12 +74,10 @@ impl Replica {
     /// are to be, and becomes a znode that only super users can change.
     ///
     /// # Errors
-    /// When there is no such site, this server does not lead, or subtrees were moved between its partitions, and do not
-    /// move at a site.
+    /// When there is no such site, or this server does not lead.
     pub fn begin_sites(&mut self, hub: SiteId, list: &str, now: Now) -> Result<(), TokenRefusal> {
         self.at(now);
-        let has_moved = self.applied.placement.exceptions().next().is_some();
-        if !self.prepares() || has_moved && !self.config.moves_at_site() {
+        if !self.prepares() {
             return Err(TokenRefusal::NoSite);
         }
         // Before there are sites: what is of that time is no site's.

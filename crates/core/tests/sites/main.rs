@@ -85,7 +85,7 @@ fn of_kind(kind: PolicyKind) -> PolicySettings {
 }
 
 fn config(site: SiteId, kept_bytes: u64, policy: PolicySettings) -> Config {
-    let of_site = SiteConfig { policy, moves: true, ..SiteConfig::default() };
+    let of_site = SiteConfig { policy, ..SiteConfig::default() };
     Config { server_id: site * 10, site: Some(of_site), kept_bytes, ..Config::default() }
 }
 
@@ -185,7 +185,7 @@ impl World {
 
     fn config(&self, id: SiteId) -> Config {
         let (policy, automatic_promotion) = (self.policy, self.is_automatic);
-        let of_site = SiteConfig { policy, automatic_promotion, moves: true, ..SiteConfig::default() };
+        let of_site = SiteConfig { policy, automatic_promotion, ..SiteConfig::default() };
         Config { site: Some(of_site), ..config(id, self.kept_bytes, self.policy) }
     }
 

@@ -212,6 +212,7 @@ impl SiteRun {
         let world = |rng: &mut Rng, at: usize| {
             let mut world = World::empty(rng.next_u64(), plan.life_of(at), printing);
             world.calls_itself(at as u8 + 1);
+            world.movable = resident::paths(plan.clients);
             world
         };
         let mut worlds: Vec<World> = (0..plan.sites).map(|at| world(&mut rng, at)).collect();

@@ -93,6 +93,8 @@ const WAYS_MS: [[u64; 4]; 3] = [[31, 45, 74, 40], [74, 74, 80, 90], [31, 125, 45
 /// How often a thread of a server stands still, and what it says to another one is late, where a site is divided.
 const STALL_MS: u64 = 200;
 const LATE_WORDS_MS: u64 = 60;
+/// How often a subtree moves to another partition there, of those that clients write.
+const MOVE_MS: u64 = 300;
 
 impl SitePlan {
     fn all() -> Vec<Self> {
@@ -218,8 +220,9 @@ impl SitePlan {
         let partitions = self.partitions.get(at).copied().unwrap_or(1);
         if partitions > 1 {
             life.config.partitions = partitions;
-            // Subtrees stay where they are: sites cannot follow them yet.
+            // Faults say what moves, not what is read most.
             life.config.balance = false;
+            life.faults.move_ms = MOVE_MS;
             if life.name != "calm" {
                 life.faults = Faults { stall_ms: STALL_MS, late_words_ms: LATE_WORDS_MS, ..life.faults };
             }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use stoa_check::{Checked, Violation, wrong};
 use stoa_wire::{
     ErrorCode, EventKind, MultiHeader, MultiResult, MultiResults, OPEN_ACL, Opcode, Reader, ReplyHeader,
-    Stat, WatcherEvent, request::encode,
+    Stat, WatcherEvent, ZXID_MAX, request::encode,
 };
 
 const EPHEMERAL: i32 = 1;
@@ -276,6 +276,10 @@ impl Resident {
 
     /// It has been shown a znode.
     fn look(&mut self, plea: &Plea, path: &str, stat: &Stat) -> Checked {
+        // The answer to something else, read as this one, looks like nothing that there is.
+        if !(stat.czxid..=ZXID_MAX >> 12).contains(&stat.mzxid) {
+            return wrong(format!("{path} is {stat:?}"));
+        }
         let shown = self.shown.entry(path.to_owned()).or_insert((stat.mzxid, stat.version));
         let is_lost = |zxid: i64| self.ledger.borrow().is_lost(zxid);
         if stat.mzxid < shown.0 && !is_lost(shown.0) {

@@ -102,9 +102,12 @@ impl Tree {
     /// Of each source, the last of its updates that is here.
     pub fn seen(&self) -> impl Iterator<Item = (Source, i64)> {
         let own = Source::first_of(self.sites.own);
-        // Where there are several partitions the last update of this one may be one that another has made with it.
-        let last = self.sites.seen.get(&own).copied().unwrap_or(self.zxids.last_prepared);
-        let last = Some((own, last)).filter(|_| self.sites.are_there());
+        // Where there are several partitions the last update of this one may be one that another has made with it, or a
+        // move between them, of which no other site hears: it would be missed there for ever.
+        let is_for_others = self.placed().version() == 0;
+        let prepared = Some(self.zxids.last_prepared).filter(|_| is_for_others);
+        let last = self.sites.seen.get(&own).copied().or(prepared);
+        let last = last.filter(|_| self.sites.are_there()).map(|last| (own, last));
         let others = self.sites.seen.iter().filter(move |(source, _)| **source != own);
         others.map(|(source, zxid)| (*source, *zxid)).chain(last)
     }
