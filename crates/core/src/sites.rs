@@ -31,6 +31,7 @@ use stoa_partition::made_in;
 use stoa_sites::is_at_or_below;
 use stoa_timeline::BadMessage;
 use stoa_tree::{SiteId, SiteSet, Source, Ticket, Tree, source_of_zxid};
+use stoa_wire::Timestamp;
 
 const BATCH: u8 = 1;
 const HAVE: u8 = 2;
@@ -748,6 +749,8 @@ pub(crate) struct Divided {
     /// At the first partition: what the others were told of what needs two sites. At another one, whether there are two.
     pub(crate) told_durability: Option<(Bytes, bool)>,
     pub(crate) has_second: bool,
+    /// At the first partition: where the others stand with what has come out of the log here, applied there or not.
+    pub(crate) logged: Timestamp,
     /// At the first partition: tokens that the hub wants back.
     pub(crate) asked_back: BTreeMap<String, AskedBack>,
     /// While something is applied: the request whose client another partition tells what it came to.

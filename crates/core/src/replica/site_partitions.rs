@@ -278,6 +278,7 @@ impl Replica {
         let whole = whole_entry(&entry.payload, placement.partitions(), &|path| placement.of(path));
         let whole = whole.expect("an entry that a leader made can be read");
         let seen = self.seen_with(entry);
+        self.sites.divided.logged.include(&seen);
         for item in Items::new(&whole.of_others) {
             let item = item.expect("it was written just now");
             self.tell_whom_it_was_asked(&item, &seen);

@@ -882,7 +882,10 @@ impl Replica {
             let at = self.applied.placement.of(&path);
             if at != FIRST {
                 if !core::mem::replace(&mut asked.is_asked, true) {
-                    let seen = self.applied.stamp.clone();
+                    // A token that left before it was wanted once more is gone there, too, when this is looked at; else
+                    // it would be taken for one that leaves because of this, and nothing would be said of it.
+                    let mut seen = self.applied.stamp.clone();
+                    seen.include(&self.sites.divided.logged);
                     self.tell_news(at, SiteNews::Return(path, seen));
                 }
                 continue;
