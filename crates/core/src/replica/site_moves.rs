@@ -49,11 +49,16 @@ impl Replica {
     /// above it is held with what it was asked for.
     pub(super) fn token_is_refused(&mut self, path: &str, to: SiteId, code: ErrorCode) {
         let above = path::split(path).filter(|_| code == ErrorCode::NoNode);
-        let given = above.map_or(Err(TokenRefusal::NotHeld), |(parent, _)| self.hand_token(parent, to));
-        match given {
-            Ok(()) => {}
-            _ if self.has_sessions() => self.was_given(path, to, Err(TokenRefusal::NotHeld)),
-            _ => self.tell_news(FIRST, SiteNews::Given(path.into(), to, Err(TokenRefusal::NotHeld))),
+        if above.is_some_and(|(parent, _)| self.hand_token(parent, to).is_ok()) {
+            return;
+        }
+        let refused = match code {
+            ErrorCode::NoChildrenForEphemerals => TokenRefusal::Ephemeral,
+            _ => TokenRefusal::NotHeld,
+        };
+        match self.has_sessions() {
+            true => self.was_given(path, to, Err(refused)),
+            false => self.tell_news(FIRST, SiteNews::Given(path.into(), to, Err(refused))),
         }
     }
 

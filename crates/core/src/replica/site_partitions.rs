@@ -31,7 +31,7 @@ use stoa_partition::{
     partition_of_number, put_site_item, put_told, ticket_of, update_in, whole_entry,
 };
 use stoa_placement::FIRST;
-use stoa_sites::Durability;
+use stoa_sites::{Durability, is_at_or_below};
 use stoa_timeline::{Origin, Slices};
 use stoa_tree::{
     CarriedOut, Contact, LackedTokens, Places, SiteId, SiteSet, SiteStep, Ticket, TokenRefusal, Update,
@@ -889,8 +889,14 @@ impl Replica {
     pub(super) fn was_given(&mut self, path: &str, to: SiteId, given: Result<(), TokenRefusal>) {
         match given {
             Ok(()) => self.sites.policy.gave(path, to, self.now.mono_us),
-            // What waits for that needs it at another site.
-            Err(TokenRefusal::Ephemeral) => self.refuse_waiting_for(path),
+            Err(TokenRefusal::Ephemeral) => {
+                // Nothing is below it that could be given back without it.
+                let recalled = self.applied.partition.tree().streams().recalled();
+                let recalled = recalled.filter(|recalled| is_at_or_below(recalled, path)).map(String::from);
+                recalled.collect::<Vec<_>>().iter().for_each(|recalled| self.is_not_returned(recalled));
+                // What waits for that needs it at another site.
+                self.refuse_waiting_for(path);
+            }
             Err(_) => self.sites.broker.wake(path),
         }
     }

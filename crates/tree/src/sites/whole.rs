@@ -320,6 +320,7 @@ impl Tree {
         let stamp = part.stamp();
         let refused = |refusal| match refusal {
             TokenRefusal::NoZnode => ErrorCode::NoNode,
+            TokenRefusal::Ephemeral => ErrorCode::NoChildrenForEphemerals,
             _ => ErrorCode::BadArguments,
         };
         let op = match step {
