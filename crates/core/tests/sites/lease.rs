@@ -16,7 +16,7 @@ impl World {
         world
     }
 
-    fn pass_in_turns(&mut self, ms: u64) {
+    pub(super) fn pass_in_turns(&mut self, ms: u64) {
         (0..ms / 100).for_each(|_| self.pass(100));
     }
 

@@ -313,3 +313,28 @@ fn a_hard_limit_holds_for_all_sites_together() {
     assert_eq!(world.ask(clients[1], &create(32, "/q/a/more", CreateMode::Persistent)).err, exceeded);
     world.check_equal();
 }
+
+/// What waited behind a write that the log has no room for has its turn when that is refused. Where it asks for something
+/// anew, that has its own outcome, and what is behind it comes later.
+#[test]
+fn what_is_asked_anew_when_there_is_no_room_has_its_outcome() {
+    if is_divided() {
+        return;
+    }
+    let mut world = World::new(2);
+    let client = read_tokens::strict(&mut world, HUB);
+    world.make(client, "/one");
+    world.send(client, &[register(1, "count", COUNTER), get(2, "/one"), set(3, "/one", b"x")].concat());
+    world.refuse(HUB);
+    world.pass(600);
+    world.settle();
+    let told: Vec<(i32, i32)> = world.take(client).iter().map(|frame| (frame.xid, frame.err)).collect();
+    let no_room = ErrorCode::SystemError as i32;
+    assert_eq!(told.iter().map(|(xid, _)| *xid).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(told[..2], [(1, no_room), (2, 0)]);
+    // What comes next is answered with what it asks for.
+    assert_eq!(world.ask(client, &set(4, "/one", b"y")).stat().data_length, 1);
+    let read = world.ask(client, &get(5, "/one"));
+    assert_eq!(data(&read), b"y");
+    world.check_equal();
+}

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A client that reads what is newest.
-fn strict(world: &mut World, site: SiteId) -> Client {
+pub(super) fn strict(world: &mut World, site: SiteId) -> Client {
     let client = world.open(site);
     let packet = request(xid::AUTH, Opcode::Auth, |out| {
         put::i32(out, 0);
