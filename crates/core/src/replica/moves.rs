@@ -74,7 +74,7 @@ impl Replica {
         let Some((front, client)) = remote.map(|remote| (remote.front, remote.client)) else { return };
         let before = self.frames(id);
         self.clients.outbox.extend(before.map(|frames| (front, client, frames)));
-        let (version, stamp) = (self.applied.placement.version(), self.applied.stamp.clone());
+        let (version, stamp) = (self.applied.placement.version(), self.stamp_by_now());
         self.clients.outbox.push_back((front, client, ToClient::WrongPartition { version, frame, stamp }));
     }
 

@@ -302,7 +302,16 @@ impl Replica {
 
     pub(crate) fn frames(&mut self, id: ConnectionId) -> Option<ToClient> {
         let (answers, bytes) = self.take_output(id)?;
-        Some(ToClient::Frames { answers, bytes, stamp: self.applied.stamp.clone() })
+        Some(ToClient::Frames { answers, bytes, stamp: self.stamp_by_now() })
+    }
+
+    /// What this partition rests on, also in the middle of an entry: who is told something then is told of what that entry
+    /// has done before, and what he asks elsewhere has to come behind it.
+    pub(super) fn stamp_by_now(&self) -> Timestamp {
+        let mut stamp = self.applied.stamp.clone();
+        stamp.raise(self.config.partition, end_of(self.applied.applying));
+        stamp.raise_zxid(self.applied.partition.tree().last_zxid());
+        stamp
     }
 
     /// A connection has ended: its front's client is known here no more.

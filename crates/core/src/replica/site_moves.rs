@@ -161,8 +161,7 @@ impl Replica {
     /// What another site has done for a client of another partition is applied, with what that is told.
     pub(super) fn tell_moved_asker(&mut self, number: u64, body: &[u8]) {
         let own = self.config.partition;
-        let mut seen = self.applied.stamp.clone();
-        seen.raise(own, end_of(self.applied.applying));
+        let seen = self.stamp_by_now();
         let reply = TicketReply::DoneElsewhere(Bytes::copy_from_slice(body));
         let outcome = TicketOutcome { number, seen, parts: 1 << own, reply };
         let asker = partition_of_number(number, self.applied.placement.partitions());
