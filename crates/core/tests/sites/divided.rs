@@ -487,3 +487,36 @@ fn what_is_refused_for_want_of_a_lease_does_not_overtake_what_goes_back() {
     let told: Vec<i32> = world.take(client).iter().map(|frame| frame.xid).filter(|of| *of > 0).collect();
     assert_eq!(told, [3, 4, 5]);
 }
+
+/// An ephemeral that another site has created for a session which has ended here is none, wherever it and its parent live.
+#[test]
+fn an_ephemeral_of_an_ended_session_may_be_moved_away_from_its_parent() {
+    for to in 0..3 {
+        let mut world = World::divided(&[1, 3]);
+        let top = name_on(&world, 2, 1);
+        let below = format!("{top}/below");
+        let at_hub = world.open(HUB);
+        let (client, session) = world.open_with(2, 0, &[0; 16]);
+        for path in [&top, &below] {
+            world.ask(at_hub, &create(1, path, CreateMode::Persistent));
+        }
+        if to != 1 {
+            moves(&mut world, 2, &below, to);
+        }
+        assert_eq!(world.ask(at_hub, &delete(2, &below)).err, 0);
+        // What it asks is carried out at the hub, which has not heard yet that it has ended.
+        world.send(client, &create(1, &below, CreateMode::Ephemeral));
+        while world.store(2) {}
+        while world.carry(2, HUB) {}
+        while world.store(HUB) {}
+        world.cut.extend([(2, HUB), (HUB, 2)]);
+        world.pass_in_turns(20_000);
+        let sessions: Vec<i64> = world.tree(2).sessions().map(|it| it.id).collect();
+        assert!(!sessions.contains(&session.session_id), "it has ended");
+        world.cut.clear();
+        world.settle();
+        world.pass_in_turns(1_000);
+        assert!(world.tree(2).get(&below).is_none());
+        world.check_equal();
+    }
+}

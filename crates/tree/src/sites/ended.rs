@@ -11,6 +11,7 @@
 use crate::tree::Tree;
 use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
 
 /// Sessions, and the updates that have ended them.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +21,16 @@ pub(crate) struct Ended {
     in_order: VecDeque<i64>,
     /// How many were forgotten.
     forgotten: u64,
+}
+
+/// An ephemeral that an update creates, and that is none, since its session has ended.
+#[derive(Debug)]
+pub(crate) struct Absent {
+    pub(crate) path: String,
+    /// The update that has ended its session.
+    pub(crate) ended: i64,
+    /// Whether its parent's side is on this partition, which says so by itself: something of that path may be here either way.
+    pub(crate) has_parent: bool,
 }
 
 impl Ended {

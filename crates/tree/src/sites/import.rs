@@ -2,14 +2,14 @@
 
 use crate::digest;
 use crate::encoding::CreateOp;
-use crate::node::{ROOT_ID, ZnodeKind};
+use crate::node::ZnodeKind;
 use crate::observer::{Observer, OpResult};
 use crate::partitions::PartitionOp;
 use crate::reserved::program_of;
+use crate::sites::ended::Absent;
 use crate::sites::names::{NO_SITE, source_of_zxid};
 use crate::tree::Tree;
 use crate::update::{CorruptUpdate, Op, Update};
-use alloc::string::String;
 use stoa_wire::{Stat, path};
 
 impl Tree {
@@ -141,7 +141,7 @@ impl Tree {
         ext.cversion = parent_cversion;
         ext.pzxid = ext.pzxid.max(update.zxid);
         self.after_change(parent, path_digest);
-        self.note_absent(path, session);
+        self.note_absent(path, session, true);
         Ok(())
     }
 
@@ -156,14 +156,14 @@ impl Tree {
         if !self.has_ended(session) {
             return false;
         }
-        self.note_absent(create.path, session);
+        self.note_absent(create.path, session, false);
         self.tell_absent(update, create, session, observer);
         true
     }
 
-    fn note_absent(&mut self, path: &str, session: i64) {
+    fn note_absent(&mut self, path: &str, session: i64, has_parent: bool) {
         let ended = self.sites.ended.zxid(session);
-        self.sites.absent.extend(ended.map(|ended| (String::from(path), ended)));
+        self.sites.absent.extend(ended.map(|ended| Absent { path: path.into(), ended, has_parent }));
     }
 
     fn tell_absent(
@@ -187,12 +187,12 @@ impl Tree {
 
     /// The end of its session has deleted what is left of such ephemerals.
     pub(crate) fn end_absent(&mut self, update: &Update<'_>) -> Result<(), CorruptUpdate> {
-        while let Some((path, ended)) = self.sites.absent.pop() {
-            let (parent_path, _) = path::split(&path).expect("it was created below something");
-            if self.nodes[ROOT_ID].is_absent() && self.lookup(parent_path).is_none() {
-                // Its parent lives on another partition, which does the same.
+        while let Some(Absent { path, ended, has_parent }) = self.sites.absent.pop() {
+            if !has_parent {
+                // That lives on another partition, which does the same.
                 continue;
             }
+            let (parent_path, _) = path::split(&path).expect("it was created below something");
             let parent = self.expect_at(parent_path, update)?;
             let path_digest = digest::of_path(parent_path);
             self.before_change(parent, path_digest);
@@ -210,7 +210,7 @@ impl Tree {
         op: &Op<'_>,
         observer: &mut impl Observer,
     ) -> bool {
-        let absent = |path: &str| self.sites.absent.iter().position(|(absent, _)| absent == path);
+        let absent = |path: &str| self.sites.absent.iter().position(|absent| absent.path == path);
         let stat = |len| stat_of_absent(update, len, update.session);
         match *op {
             Op::Delete { path } | Op::Partition(PartitionOp::DeleteAt { path }) => {

@@ -1,7 +1,7 @@
 //! What a tree keeps of sites.
 
 use crate::sites::divided::Divided;
-use crate::sites::ended::Ended;
+use crate::sites::ended::{Absent, Ended};
 use crate::sites::join::Joining;
 use crate::sites::late::Late;
 use crate::sites::names::{NO_SITE, SiteId, Source, site_of_zxid};
@@ -10,7 +10,6 @@ use crate::sites::reign::Loss;
 use crate::sites::streams::Streams;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::vec::Vec;
 
 /// Where there are no sites it says so, and nothing else of it is looked at.
@@ -40,9 +39,8 @@ pub(crate) struct Sites {
     pub(super) joining: Option<Box<Joining>>,
     /// Where this site has several partitions.
     pub(crate) divided: Divided,
-    /// Ephemerals that the update under way has created, but that are none, with the end of their session: see
-    /// [`crate::sites::ended`].
-    pub(crate) absent: Vec<(String, i64)>,
+    /// Ephemerals that the update under way has created, but that are none: see [`crate::sites::ended`].
+    pub(crate) absent: Vec<Absent>,
 }
 
 impl Sites {
