@@ -1,7 +1,8 @@
 """Three sites under load, as `stoa dev --sites` starts them: servers are killed, links are cut, all of it comes back, and
 in the middle another site becomes the hub.
 
-Clients at each site, and some that go from site to site, set the same few znodes, and note what they were told. In the end no version of a znode was given
+Clients at each site, and some that go from site to site, set the same few znodes, and note what they were told. Where
+sites are divided over partitions, the znodes move between those all the time. In the end no version of a znode was given
 twice, each has at least the last version that anybody was told of, and all sites have the same.
 """
 
@@ -28,6 +29,9 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 SITES = ("virginia", "california", "frankfurt")
 ZNODES = tuple(f"/z{number}" for number in range(6))
 CLIENTS = 2
+# Where operators say what lives on which partition, if there are several.
+PLACES = "/zookeeper/partitions"
+PARTITIONS_MAX = 3
 # A client that goes to whichever site answers, with its session.
 ANYWHERE = "anywhere"
 # Sessions end so long after their clients; what waits for another site may take as long as that is away.
@@ -195,6 +199,20 @@ class Client(threading.Thread):
                 client.create(path, b"")
 
 
+class Mover(Client):
+    """Says again and again on which partition each znode is to live, at each site that has that many."""
+
+    def write(self, client):
+        lines = [f"pin {path} {self.chance.randrange(PARTITIONS_MAX)}\n" for path in ZNODES]
+        said = "".join(self.chance.sample(lines, len(lines) // 2)).encode()
+        try:
+            client.set_async(PLACES, said).get(timeout=ANSWER_SECONDS)
+        except NoNodeError:
+            with contextlib.suppress(NodeExistsError):
+                client.create(PLACES, said)
+        self.stopping.wait(self.chance.uniform(0.2, 1))
+
+
 def state(sites):
     """What each site has: of each znode its value, and when it was created and how often set."""
     found = {}
@@ -245,6 +263,8 @@ def play(stoa, seed, troubles, servers, partitions):
         try:
             seeds = [(site, seed * 100 + number) for number in range(CLIENTS) for site in (*SITES, ANYWHERE)]
             clients = [Client(sites, site, of, told) for site, of in seeds]
+            if partitions:
+                clients.append(Mover(sites, chance.choice((*SITES, ANYWHERE)), seed, told))
             for client in clients:
                 client.start()
             sites.wait()
