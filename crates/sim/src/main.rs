@@ -200,6 +200,9 @@ struct Sites {
     /// begins with `divided`, which alone is most other kinds in turn.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..=4))]
     partitions: Vec<u8>,
+    /// As many readers of each, below its servers and below each other; otherwise the seeds decide.
+    #[arg(long)]
+    readers: Option<usize>,
 }
 
 thread_local! {
@@ -448,6 +451,9 @@ impl Sites {
             let mut plan = sites::SitePlan::of(seed, self.lives.kind.as_deref(), sites, servers)?;
             if !self.partitions.is_empty() {
                 plan = plan.with_partitions(&self.partitions);
+            }
+            if let Some(readers) = self.readers {
+                plan = plan.with_readers(readers);
             }
             AT_HAND.set(format!("stoa-sim sites --seeds 1 --from {seed} {plan} --trace"));
             Some((format!("{seed} ({plan})"), sites::SiteRun::new(seed, &plan, self.lives.trace).run()))

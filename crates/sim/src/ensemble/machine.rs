@@ -529,6 +529,10 @@ impl World {
                 own.forest = None;
             }
             has_forest = own.forest.is_some();
+            if self.is_reader(id) {
+                // Of which site it is its parent says.
+                own.site = None;
+            }
             let part = match joins {
                 _ if self.is_reader(id) => ServerPart::Reader,
                 true => ServerPart::Joins,

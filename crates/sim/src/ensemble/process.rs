@@ -20,8 +20,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use stoa_check::{Checker, Violation, wrong};
 use stoa_core::{
-    Append, ConnectionId, DiskId, HistoryId, Items, KnownDisks, Levels, Now, ParentOutput, PeerOutput,
-    ReaderOutput, Shard, ShardMessage, Slices, SnapshotOutput, Standing, Starts, StateLoader,
+    Append, ConnectionId, DiskId, HistoryId, Items, KnownDisks, Levels, Now, ParentOutput, ParentTraits,
+    PeerOutput, ReaderOutput, Shard, ShardMessage, Slices, SnapshotOutput, Standing, Starts, StateLoader,
 };
 use stoa_group::{Entry, EntryKind, Restored, Store};
 use stoa_tree::Options;
@@ -64,13 +64,13 @@ pub(super) enum Input {
     /// Something of another site.
     Abroad(FromAbroad),
     /// A reader is connected, has gone, or says something.
-    ReaderConnected(ConnectionId),
+    ReaderConnected(ConnectionId, Levels),
     ReaderLost(ConnectionId),
     ReaderSays(ConnectionId, Bytes),
     /// The snapshot that a reader was sent is there, or was given up.
     ReaderSnapshotSent(ConnectionId, bool),
     /// At a reader: its parent is connected, has gone, or a partition of it says something.
-    ParentConnected(u64, HistoryId),
+    ParentConnected(u64, HistoryId, ParentTraits),
     /// Another parent than the one on this connection would be better.
     ParentBetter(u64),
     ParentLost(u64),
@@ -563,7 +563,7 @@ impl Process {
         let (id, now) = (self.id, scene.now);
         let core = &mut self.threads[usize::from(of)].core;
         match input {
-            Input::ReaderConnected(reader) => core.reader_connected(reader, now),
+            Input::ReaderConnected(reader, levels) => core.reader_connected(reader, levels, now),
             Input::ReaderLost(reader) => core.reader_lost(reader, now),
             Input::ReaderSnapshotSent(reader, arrived) => core.reader_snapshot_sent(reader, arrived, now),
             Input::ReaderSays(reader, word) => {
@@ -585,12 +585,11 @@ impl Process {
         let (id, now) = (self.id, scene.now);
         let first = &mut self.threads[0].core;
         match input {
-            Input::ParentConnected(link, history) => {
+            Input::ParentConnected(link, history, traits) => {
                 if !first.parent_met(history, now) {
                     return wrong(format!("reader {id} is of another history than its parent"));
                 }
-                // Some parents are of the first release that had readers.
-                first.parent_connected(link, link % 4 != 0, now);
+                first.parent_connected(link, traits, now);
             }
             Input::ParentBetter(link) => {
                 // Who is let go is told why.

@@ -8,7 +8,7 @@ use super::process::{Chunks, Input};
 use super::world::{Happening, World};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
-use stoa_core::{ConnectionId, ParentOutput, ReaderOutput};
+use stoa_core::{ConnectionId, Levels, ParentOutput, ParentTraits, ReaderOutput};
 use stoa_storage::faulty::FaultyDisk;
 
 /// What passes on a tie.
@@ -113,10 +113,14 @@ impl World {
         self.ties.ties.insert(link, tie);
         self.counts.ties += 1;
         self.note("tie", format_args!("{link}: reader {reader} below {parent}"));
+        let levels = self.process(reader).map_or(Levels::UNSAID, |it| it.first().tree().levels());
         for of in 0..self.partitions() {
-            self.push(parent, of, Input::ReaderConnected(ConnectionId::of_reader(link)));
+            self.push(parent, of, Input::ReaderConnected(ConnectionId::of_reader(link), levels));
         }
-        self.push(reader, 0, Input::ParentConnected(link, history));
+        // Some parents are of the first release that had readers, but none of those that are of a site.
+        let is_of_site = self.settings.config.site.is_some();
+        let traits = ParentTraits { takes_reads: is_of_site || link % 4 != 0, is_of_site };
+        self.push(reader, 0, Input::ParentConnected(link, history, traits));
     }
 
     /// From now on a reader knows this parent alone, or nobody.
@@ -337,6 +341,11 @@ impl World {
             machine.replace(disk, disk_id);
             self.counts.emptied += 1;
         }
+    }
+
+    /// Those that are no readers.
+    pub(crate) fn member_ids(&self) -> Vec<u8> {
+        self.machines.keys().copied().filter(|id| !self.is_reader(*id)).collect()
     }
 
     /// The readers, in the end.

@@ -335,7 +335,7 @@ impl SiteRun {
         self.counts.stranded += 1;
         self.given_up += u64::from(self.is_healing);
         self.worlds[at].note("stranded", format_args!("server {server} cannot tell site {to} more: {why}"));
-        let (now_us, ids) = (self.now_us, self.worlds[at].ids());
+        let (now_us, ids) = (self.now_us, self.worlds[at].member_ids());
         // Sites that have lost touch with each other wait for who operates them, so long nobody may be the hub.
         self.absences.since_us = now_us;
         let (last_us, times) = self.operator.handed_over.get(&at).copied().unwrap_or_default();

@@ -252,7 +252,7 @@ impl SiteRun {
 
     fn clients_come(&mut self) {
         let SitePlan { clients, sites, travel_percent, .. } = self.plan;
-        let (manners, servers) = (self.plan.life.manners, self.plan.life.servers);
+        let (manners, servers) = (self.plan.life.manners, self.plan.life.servers + self.plan.life.readers);
         for index in 0..clients {
             let resident = Resident::new(&self.ledger, index % 4 == 3, self.plan.has_program);
             let client = Client::new(index, self.rng.fork(), manners, servers, resident);
