@@ -175,7 +175,7 @@ struct Costed {
     /// Mbit/s that a server sends, and receives; 0 for no bound.
     #[arg(long, default_value_t = 1000)]
     mbit: u64,
-    /// As many readers, up to 245; several numbers with commas between them.
+    /// As many readers, up to 10000; several numbers with commas between them.
     #[arg(long, value_delimiter = ',', default_value = "0")]
     readers: Vec<usize>,
     /// As many of them are right below each server that does not lead; the others are below those.

@@ -11,6 +11,7 @@ use super::history::{Did, items};
 use super::places::check_places;
 use super::sockets::Socket;
 use super::visitor::Judges;
+use super::{HostId, number};
 use crate::disk_thread::{LogDone, LogThread, SnapshotDone, SnapshotThread};
 use crate::rng::Rng;
 use crate::trace::Trace;
@@ -203,7 +204,7 @@ impl Thread {
 
 /// A running server.
 pub(super) struct Process {
-    pub(super) id: u8,
+    pub(super) id: HostId,
     pub(super) threads: Vec<Thread>,
     pub(super) log: LogThread,
     pub(super) log_busy: bool,
@@ -228,6 +229,9 @@ pub(super) struct Process {
 
 pub(super) type Done = Result<(), Stop>;
 
+/// Whose snapshot it is that a reader takes over: its parent's, which has no number there.
+const PARENT: u8 = u8::MAX;
+
 /// How long a server that is told to stop waits for what is under way.
 const STOP_PATIENCE_US: u64 = 1_000_000;
 
@@ -238,7 +242,7 @@ pub(super) fn entry_at(stored: &Restored, position: u64) -> Option<&Entry> {
 
 /// Prints what a server has applied behind a position. Where it has several partitions, one of these has, and what it
 /// was given is somewhere in the log.
-fn tell_items(server: u8, of: Option<u8>, (from, applied): (u64, u64), scene: &mut Scene<'_>) {
+fn tell_items(server: HostId, of: Option<u8>, (from, applied): (u64, u64), scene: &mut Scene<'_>) {
     if let Some(of) = of {
         let slices = scene.stored.entries.iter().filter(|entry| entry.kind == EntryKind::Payload);
         let slices = slices.flat_map(|entry| Slices::new(entry.payload.clone())).flatten();
@@ -262,7 +266,7 @@ fn tell_items(server: u8, of: Option<u8>, (from, applied): (u64, u64), scene: &m
 
 impl Process {
     /// A server that has just been started.
-    pub(super) fn new(id: u8, alone: bool, threads: Vec<Thread>, log: LogThread, now: Now) -> Self {
+    pub(super) fn new(id: HostId, alone: bool, threads: Vec<Thread>, log: LogThread, now: Now) -> Self {
         Self {
             id,
             threads,
@@ -607,7 +611,7 @@ impl Process {
                 read.map_err(|_| Violation::new(format!("reader {id} cannot read its parent")))?;
             }
             Input::ParentSnapshot(message, chunks) => {
-                self.offered(id, message, chunks, scene)?;
+                self.offered(PARENT, message, chunks, scene)?;
                 if self.arrived.is_none() {
                     self.threads[0].core.parent_snapshot_declined(now);
                 }
@@ -646,7 +650,7 @@ impl Process {
         self.poll_ties(of, out);
         while let Some(output) = self.core(of).poll_peer() {
             // It is the only member, and a client may write into the list of servers; nobody is in that.
-            let own = PeerOutput::Members { members: vec![self.id], removed: BTreeMap::new() };
+            let own = PeerOutput::Members { members: vec![number(self.id)], removed: BTreeMap::new() };
             if scene.judges.checker.is_some() && output != PeerOutput::Servers && output != own {
                 return wrong(format!("a server alone has something for others: {output:?}"));
             }
