@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use stoa_core::{ConnectionId, ParentOutput, ReaderOutput, SnapshotOutput, StateLoader};
+use stoa_core::{ConnectionId, Levels, ParentOutput, ParentTraits, ReaderOutput, SnapshotOutput, StateLoader};
 use stoa_tree::Options;
 
 use crate::Input;
@@ -64,9 +64,10 @@ impl Pair {
         let Some(history) = self.parent.server.history() else { return };
         (self.link, self.is_tied) = (self.link + 1, true);
         let name = self.name();
-        self.parent.server.reader_connected(name, self.parent.now);
+        self.parent.server.reader_connected(name, Levels::OWN, self.parent.now);
         assert!(self.reader.server.parent_met(history.id, self.reader.now));
-        self.reader.server.parent_connected(self.link, true, self.reader.now);
+        let traits = ParentTraits { takes_reads: true, is_of_site: false };
+        self.reader.server.parent_connected(self.link, traits, self.reader.now);
     }
 
     fn untie(&mut self) {

@@ -54,7 +54,8 @@ pub struct Config {
     pub local_sessions: LocalSessions,
     /// Whether subtrees are moved for the sake of the load, where there are several partitions.
     pub balance: bool,
-    /// If this is a server of one of several sites: then it serves nobody before its site is one.
+    /// If this is a server of one of several sites: then it serves nobody before its site is one. Not at a reader, which
+    /// hears from its parent whether there are any.
     pub site: Option<SiteConfig>,
     /// About so many bytes of entries are kept for members that lag; who lags more is sent a snapshot.
     pub kept_bytes: u64,
@@ -146,7 +147,8 @@ impl Config {
             kept_bytes: self.kept_bytes,
             expects_others: !self.servers.is_empty() || self.is_reader(),
             is_reader: self.is_reader(),
-            gives_log: self.site.is_some() && self.partitions > 1,
+            // An ensemble may become a site while readers follow it.
+            gives_log: (self.site.is_some() || self.is_reader()) && self.partitions > 1,
             forest: self.forest.clone(),
             disk: self.disk,
             founders: self.founders(),

@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use stoa_front::ConnectionId;
 use stoa_tree::{Levels, SiteId};
 
 /// What a server knows of the levels of others. Each says them when it is connected, so none of it is replicated.
@@ -14,8 +15,20 @@ pub(crate) struct KnownLevels {
     pub(crate) servers: BTreeMap<u8, Levels>,
     /// Up to which one all servers of each other site read, as its leader has said last.
     pub(crate) sites: BTreeMap<SiteId, u8>,
+    /// Up to which one those readers below this server read that do not read what it does.
+    pub(crate) readers: BTreeMap<ConnectionId, u8>,
     /// The level that this leader has proposed, and that may not be applied yet; 0 of none.
     pub(crate) proposed: u8,
+}
+
+impl KnownLevels {
+    /// A reader that does not read what is of this level. It is forgotten.
+    pub(crate) fn next_outdated(&mut self, level: u8) -> Option<ConnectionId> {
+        let outdated = self.readers.iter().find(|(_, newest)| **newest < level);
+        let outdated = outdated.map(|(reader, _)| *reader)?;
+        self.readers.remove(&outdated);
+        Some(outdated)
+    }
 }
 
 /// What the leader of a site says of levels to another one's.

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use stoa_core::{
-    Config, ConnectionId, Now, Output, ParentOutput, ReaderOutput, Recovered, Role, ServerPart, Shard,
-    SnapshotOutput, StateLoader,
+    Config, ConnectionId, Levels, Now, Output, ParentOutput, ParentTraits, ReaderOutput, Recovered, Role,
+    ServerPart, Shard, SnapshotOutput, StateLoader,
 };
 use stoa_tree::{Options, Tree};
 use stoa_wire::{
@@ -62,10 +62,11 @@ impl Chain {
         self.last_tie += 1;
         let (link, now) = (self.last_tie, self.now());
         self.ties.insert(link, (above, below));
-        self.servers[above].reader_connected(ConnectionId::of_reader(link), now);
+        self.servers[above].reader_connected(ConnectionId::of_reader(link), Levels::OWN, now);
         let history = self.servers[above].history().expect("it has one").id;
         assert!(self.servers[below].parent_met(history, now));
-        self.servers[below].parent_connected(link, true, now);
+        let traits = ParentTraits { takes_reads: true, is_of_site: false };
+        self.servers[below].parent_connected(link, traits, now);
         self.pass(100);
         link
     }

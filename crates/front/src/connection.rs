@@ -29,8 +29,16 @@ impl ConnectionId {
     /// so large.
     #[must_use]
     pub fn of_reader(number: u64) -> Self {
-        const READER: u64 = 1 << 31;
-        Self((number >> 31) << 32 | READER | number & (READER - 1))
+        Self((number >> 31) << 32 | Self::READER | number & (Self::READER - 1))
+    }
+
+    const READER: u64 = 1 << 31;
+
+    /// Whether it is the name of a reader.
+    #[must_use]
+    #[inline]
+    pub fn is_of_reader(self) -> bool {
+        self.0 & Self::READER != 0
     }
 
     fn index(self) -> usize {

@@ -47,12 +47,12 @@ impl Group {
         self.held().offered()
     }
 
-    /// What is committed behind a position, as much as a message carries, for a reader whose timeline ends there. `None`
-    /// where there is nothing, or what follows the position is not kept any more.
+    /// What is committed behind a position, as much as a message carries, for a reader whose timeline ends there, and
+    /// nothing behind `upto`. `None` where there is nothing, or what follows the position is not kept any more.
     #[must_use]
-    pub fn feed_behind(&self, position: u64) -> Option<Message> {
+    pub fn feed_behind(&self, position: u64, upto: u64) -> Option<Message> {
         let engine = &self.raft.raft;
-        let committed = engine.raft_log.committed;
+        let committed = engine.raft_log.committed.min(upto);
         let log_term = self.held().term_at(position).filter(|_| position < committed)?;
         let context = raft::GetEntriesContext::empty(false);
         let entries = self.held().entries(position + 1, committed + 1, engine.max_msg_size, context).ok()?;

@@ -51,7 +51,7 @@ fn a_reader_is_given_what_is_committed_in_portions_and_tells_no_member() {
     let mut reader = reader();
     let (mut at, mut portions) = (1, 0);
     let mut all = Vec::new();
-    while let Some(message) = member.feed_behind(at) {
+    while let Some(message) = member.feed_behind(at, u64::MAX) {
         let message = Message::decode({
             let mut bytes = stoa_group::Pieces::default();
             message.encode(&mut bytes);
@@ -81,8 +81,8 @@ fn a_reader_is_given_what_is_committed_in_portions_and_tells_no_member() {
 fn a_gap_and_what_is_known_change_nothing_and_another_past_is_refused() {
     let member = leading(10);
     let mut reader = reader();
-    let first = member.feed_behind(1).unwrap();
-    let next = member.feed_behind(first.place().unwrap().1).unwrap();
+    let first = member.feed_behind(1, u64::MAX).unwrap();
+    let next = member.feed_behind(first.place().unwrap().1, u64::MAX).unwrap();
     reader.feed(next).unwrap();
     assert!(settle(&mut reader).0.is_empty(), "what is before it has not come");
     reader.feed(first.clone()).unwrap();
@@ -97,7 +97,7 @@ fn a_gap_and_what_is_known_change_nothing_and_another_past_is_refused() {
     settle(&mut other);
     other.propose(Bytes::from_static(b"else")).unwrap();
     settle(&mut other);
-    assert!(reader.feed(other.feed_behind(1).unwrap()).is_err());
+    assert!(reader.feed(other.feed_behind(1, u64::MAX).unwrap()).is_err());
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn what_was_not_committed_gives_way_and_who_is_behind_may_feed() {
     let restored = Restored { base, vote, entries: vec![stale], ..Restored::default() };
     let mut reader = group(READER, &restored);
     let mut at = 1;
-    while let Some(message) = member.feed_behind(at) {
+    while let Some(message) = member.feed_behind(at, u64::MAX) {
         at = message.place().unwrap().1;
         reader.feed(message).unwrap();
         let (committed, _) = settle(&mut reader);
@@ -132,4 +132,12 @@ fn a_snapshot_for_a_reader_travels_as_one_for_a_member() {
     message.encode(&mut bytes);
     let read = Message::decode(bytes.join()).unwrap();
     assert_eq!(read.snapshot(), Some(member.mark()));
+}
+
+#[test]
+fn nothing_is_given_behind_a_bound() {
+    let member = leading(10);
+    assert_eq!(member.feed_behind(1, 3).unwrap().place().unwrap().1, 3);
+    assert!(member.feed_behind(3, 3).is_none() && member.feed_behind(3, 1).is_none());
+    assert!(member.feed_behind(3, 4).is_some());
 }

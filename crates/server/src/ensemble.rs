@@ -67,6 +67,8 @@ pub(crate) struct Home<'a> {
     pub(crate) tls: Option<PeerTls>,
     /// Of this process.
     pub(crate) tag: u64,
+    /// What the site is called that the folder is of, if it is of one.
+    pub(crate) site: Option<String>,
 }
 
 /// Whether anybody else belongs to the ensemble by now, with a vote or without.
@@ -89,6 +91,7 @@ impl Meeting {
         let max = usize::try_from(settings.max_readers).unwrap_or(usize::MAX);
         let own_tie = TieOwner { is_reader: settings.is_reader(), id: settings.server_id, tag: home.tag };
         let (ties, tied) = Ties::new(own_tie, tree_options.levels, (max, settings.port), partitions);
+        ties.set_site(settings.site.clone().or(home.site));
         let common = common.with_ties(ties);
         let (port, callers) = PeerPort::new(partitions, &common);
         let meetings = (0..).zip(callers.into_iter().zip(tied)).map(|(partition, (callers, tied))| {
@@ -332,7 +335,7 @@ impl Ensemble {
     fn hand_in_tie(&self, event: TieEvent, server: &mut Replica, now: Now) {
         let ties = self.peers.ties();
         match event {
-            TieEvent::ReaderCame(id) => server.reader_connected(id, now),
+            TieEvent::ReaderCame(id, levels) => server.reader_connected(id, levels, now),
             TieEvent::ReaderSays(id, word) => {
                 if server.reader_says(id, word.message, now).is_err() {
                     ties.end_below(id, NOT_READ);
@@ -352,9 +355,9 @@ impl Ensemble {
                 }
                 server.reader_snapshot_sent(id, result.is_ok(), now);
             }
-            TieEvent::ParentCame(link, history, takes_reads) if server.parent_met(history, now) => {
+            TieEvent::ParentCame(link, history, traits) if server.parent_met(history, now) => {
                 self.peers.set_standing(Standing::Has(history));
-                server.parent_connected(link, takes_reads, now);
+                server.parent_connected(link, traits, now);
             }
             // The tie ends where it does.
             TieEvent::ParentBetter(link) => _ = server.leaves_quietly(link, now),

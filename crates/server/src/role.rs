@@ -168,6 +168,8 @@ impl OwnRoles {
                     settings.reader_of = neighbours(&settings.servers, keeper.id());
                 }
                 (settings.servers, settings.join) = (Vec::new(), false);
+                // Of which one it is its parent says; it has nothing to do with others.
+                (settings.site, settings.sites) = (None, Vec::new());
             }
             ServerRole::Member => {
                 if let Some(list) = &self.list {

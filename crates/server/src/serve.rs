@@ -198,7 +198,9 @@ fn serve_as(
 /// Whether the settings know that the data folder is one of a site.
 fn check_site(process: &Process, first: Option<&Shard>) -> Result<(), String> {
     let of_site = first.and_then(|first| first.tree().own_site());
-    let Some(site) = of_site.filter(|_| process.settings.site.is_none()) else { return Ok(()) };
+    // A reader hears of it from its parent.
+    let has_to = process.settings.site.is_none() && !process.settings.is_reader();
+    let Some(site) = of_site.filter(|_| has_to) else { return Ok(()) };
     Err(format!(
         "the data folder {} is that of site {site}, which has its part of a tree together with others: set site, sites and \
          what belongs to them as before, see docs/sites.md",
@@ -368,6 +370,7 @@ fn meeting(
         partitions,
         tls,
         tag: first.map_or(0, |first| first.tag()),
+        site: first.and_then(|first| sites::own_name(first.tree())),
     };
     Meeting::prepare(settings, home).map(Some)
 }

@@ -212,6 +212,7 @@ impl Driver {
             all: list.readers.into_iter().map(place).collect(),
             left_out: list.left_out.into(),
             lagging: server.readers().1 as u64,
+            older: server.older_readers() as u64,
             refused: ties.refused(),
             parent,
             newcomer: self.process.newcomer.clone(),

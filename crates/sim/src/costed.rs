@@ -2,6 +2,7 @@
 //! without one, for as many servers as there may be. It is not about faults, and one seed is as good as another, though
 //! everything still follows from it and is judged as ever.
 
+use crate::ensemble::HostId;
 use crate::ensemble::{Act, CALM, Costs, Exchanged, Failure, Judges, Settings, Visitor, World};
 use crate::frames::{frame, request, whole};
 use std::cell::RefCell;
@@ -169,7 +170,7 @@ impl Visitor for Writer {
 }
 
 impl Ensemble {
-    fn begin(self, seed: u64) -> Result<(World, u8), Failure> {
+    fn begin(self, seed: u64) -> Result<(World, HostId), Failure> {
         let mut settings = Settings { servers: self.servers, faults: CALM, ..Settings::base() };
         settings.manners.clients = 0;
         settings = settings.with_readers(self.readers);
@@ -193,7 +194,7 @@ impl Ensemble {
         world.pass(BEGINS_US)?;
         let leader = world.leader().ok_or_else(|| Failure::Liveness("nobody leads".into()))?;
         if !readers.is_empty() {
-            let others: Vec<u8> = (1..=self.servers as u8).filter(|id| *id != leader).collect();
+            let others: Vec<HostId> = (1..=self.servers as HostId).filter(|id| *id != leader).collect();
             let upper = readers.len().min(others.len() * self.fan_out);
             let parents = others.iter().cycle().take(upper).chain(readers[..upper].iter().cycle());
             readers.iter().zip(parents).for_each(|(reader, parent)| world.hang(*reader, Some(*parent)));
@@ -205,7 +206,7 @@ impl Ensemble {
         Ok((world, leader))
     }
 
-    fn enter(self, world: &mut World, server: u8, (window, bytes): (usize, usize)) -> Record {
+    fn enter(self, world: &mut World, server: HostId, (window, bytes): (usize, usize)) -> Record {
         let record = Record::default();
         world.enter(Box::new(Writer {
             server: usize::from(server - 1),
@@ -239,7 +240,7 @@ impl Ensemble {
         world.pass(500_000)?;
         let (before, entries, entry_bytes) =
             (world.exchanged(leader), world.committed(), world.committed_bytes());
-        let parent = (1..=self.servers as u8).find(|id| *id != leader).filter(|_| self.readers > 0);
+        let parent = (1..=self.servers as HostId).find(|id| *id != leader).filter(|_| self.readers > 0);
         let of_parent = |world: &World| parent.map(|id| world.exchanged(id)).unwrap_or_default();
         let parent_before = of_parent(&world);
         records.iter().for_each(|record| record.borrow_mut().clear());
@@ -286,9 +287,9 @@ impl Ensemble {
     pub fn fail(self, seed: u64, failing: Failing) -> Result<(u64, u64), Failure> {
         let (mut world, leader) = self.begin(seed)?;
         let roots = world.roots(leader);
-        let others: Vec<u8> =
-            (1..=self.servers as u8).filter(|id| *id != leader && !roots.contains(id)).collect();
-        let at = |from: &[u8], nth: u64| {
+        let others: Vec<HostId> =
+            (1..=self.servers as HostId).filter(|id| *id != leader && !roots.contains(id)).collect();
+        let at = |from: &[HostId], nth: u64| {
             from.get((seed.wrapping_add(nth) % from.len().max(1) as u64) as usize).copied()
         };
         let victim = match failing {
@@ -297,7 +298,8 @@ impl Ensemble {
             Failing::OtherEnds | Failing::OtherFreezes => at(&others, 0),
         };
         let victim = victim.ok_or_else(|| Failure::Liveness("there is nobody to fail".into()))?;
-        let hosts: Vec<u8> = (1..=4).filter_map(|nth| at(&others, nth)).filter(|id| *id != victim).collect();
+        let hosts: Vec<HostId> =
+            (1..=4).filter_map(|nth| at(&others, nth)).filter(|id| *id != victim).collect();
         let records: Vec<Record> =
             hosts.into_iter().map(|server| self.enter(&mut world, server, (1, 100))).collect();
         world.pass(300_000 + seed % 7 * 13_000)?;

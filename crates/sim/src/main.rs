@@ -175,7 +175,7 @@ struct Costed {
     /// Mbit/s that a server sends, and receives; 0 for no bound.
     #[arg(long, default_value_t = 1000)]
     mbit: u64,
-    /// As many readers, up to 245; several numbers with commas between them.
+    /// As many readers, up to 10000; several numbers with commas between them.
     #[arg(long, value_delimiter = ',', default_value = "0")]
     readers: Vec<usize>,
     /// As many of them are right below each server that does not lead; the others are below those.
@@ -200,6 +200,9 @@ struct Sites {
     /// begins with `divided`, which alone is most other kinds in turn.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..=4))]
     partitions: Vec<u8>,
+    /// As many readers of each, below its servers and below each other; otherwise the seeds decide.
+    #[arg(long)]
+    readers: Option<usize>,
 }
 
 thread_local! {
@@ -448,6 +451,9 @@ impl Sites {
             let mut plan = sites::SitePlan::of(seed, self.lives.kind.as_deref(), sites, servers)?;
             if !self.partitions.is_empty() {
                 plan = plan.with_partitions(&self.partitions);
+            }
+            if let Some(readers) = self.readers {
+                plan = plan.with_readers(readers);
             }
             AT_HAND.set(format!("stoa-sim sites --seeds 1 --from {seed} {plan} --trace"));
             Some((format!("{seed} ({plan})"), sites::SiteRun::new(seed, &plan, self.lives.trace).run()))

@@ -58,8 +58,8 @@ pub use reader_message::{CHAIN_MAX, Down, Up};
 pub use readers::{Below, ParentOutput, ReaderOutput};
 pub use requests::Origin;
 pub use shared_log::{
-    Append, BadBatch, Batches, Delivery, EntryId, OnDisk, Proposal, Slices, SnapshotHead, TakenOver,
-    timeline_of,
+    Append, Attachment, BadBatch, Batches, Delivery, EntryId, OnDisk, ParentTraits, Proposal, Slices,
+    SnapshotHead, TakenOver, timeline_of,
 };
 pub use starts::{Start, Starts};
 pub use timeline::{

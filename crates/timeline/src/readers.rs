@@ -9,6 +9,7 @@
 //! and begins anew with the next one; so do those below it, whose connections it ends.
 
 use crate::reader_message::{Down, Up};
+use crate::shared_log::ParentTraits;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -77,6 +78,8 @@ pub(crate) struct Child {
     pub(crate) snapshot: Option<u64>,
     /// Barriers for its questions.
     pub(crate) questions: Vec<(u64, u64)>,
+    /// It is given only what is applied here: it may not be able to read what follows from that.
+    pub(crate) is_behind_applied: bool,
 }
 
 /// The parent of this server, where that is a reader.
@@ -91,8 +94,8 @@ pub(crate) struct Parent {
     pub(crate) below: Option<Below>,
     /// On which connection this partition speaks.
     pub(crate) speaks_on: Option<u64>,
-    /// It is told what is read here.
-    pub(crate) takes_reads: bool,
+    /// What it is.
+    pub(crate) traits: ParentTraits,
     /// This partition has somebody who asks in its place.
     pub(crate) is_attached: bool,
     /// Who leads, as was told last.
@@ -115,6 +118,8 @@ pub(crate) struct Readers<C> {
     pub(crate) wants_snapshot: bool,
     /// When they are told how things stand, and when this server looks after its parent.
     pub(crate) tend_at_us: u64,
+    /// At the first partition: up to this position of the log everything is applied there.
+    pub(crate) applied: u64,
 }
 
 impl<C: Copy + Ord> Readers<C> {
@@ -126,6 +131,7 @@ impl<C: Copy + Ord> Readers<C> {
             to_parent: VecDeque::new(),
             wants_snapshot: false,
             tend_at_us: now_us,
+            applied: 0,
         }
     }
 

@@ -122,9 +122,8 @@ pub enum Delivery {
     Snapshot(u64),
     /// The log had no room for what was proposed.
     NoRoom,
-    /// At a reader: this member asks the ensemble in its place from now on, by way of the connection with this number;
-    /// or nobody does. The last one says whether the parent takes what is read here.
-    Attached(Option<(u8, u64, bool)>),
+    /// At a reader: somebody asks the ensemble in its place from now on, or nobody does.
+    Attached(Option<Attachment>),
     /// At a reader: so many of the partition's requests, the oldest without one, are called this and what follows.
     Numbered {
         /// What the first is called.
@@ -141,6 +140,26 @@ pub enum Delivery {
         /// The position, on the partition's timeline.
         position: u64,
     },
+}
+
+/// Who asks the ensemble in a reader's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attachment {
+    /// The member.
+    pub top: u8,
+    /// By way of which connection.
+    pub link: u64,
+    /// What its parent is.
+    pub parent: ParentTraits,
+}
+
+/// What the parent of a reader is, as it has said when they met.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ParentTraits {
+    /// It is of a release that takes what is read at the reader.
+    pub takes_reads: bool,
+    /// Its ensemble is one of several sites, or about to be.
+    pub is_of_site: bool,
 }
 
 /// What a leader has made of what its partitions have handed over.

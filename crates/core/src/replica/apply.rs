@@ -70,6 +70,8 @@ impl Replica {
         let Item { origin, pause_us, outcome } = *item;
         let mut lost = Vec::new();
         let own = origin.and_then(|origin| self.timeline.outcome(origin, |id| lost.push(id)));
+        // What a reader has asked that reader finds by itself, and follows up: nobody waits for it here.
+        let own = own.filter(|(id, _)| !id.is_of_reader());
         let told_by = self.is_told_by(item);
         let own = own.or_else(|| if told_by.is_none() { self.forwarded_by(item) } else { None });
         self.sites.divided.tells = self.number_to_tell(told_by, item);
@@ -209,6 +211,10 @@ impl Replica {
                 break;
             }
         }
+        if !self.servers.levels.readers.is_empty() {
+            self.end_outdated_readers();
+        }
+        self.note_all_applied();
         if self.timeline.applied_at() != before {
             self.after_entries();
             self.stand_after(self.timeline.applied_at().0);

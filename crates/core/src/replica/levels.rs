@@ -2,7 +2,8 @@
 //!
 //! Only an operator raises it. Until then each site can have the release back that it had; from then on it cannot, and
 //! that nobody but its operator can know to be right. Whoever is not connected counts as too old for a higher level: it
-//! may have any release when it comes back.
+//! may have any release when it comes back. Readers are asked by nobody, as no leader knows of them: who is a reader's
+//! parent lets it go when the level is one that it does not read, before it is given anything of that level.
 
 use crate::levels::{HeldBack, LevelRefusal, LevelStatus, SiteLevels};
 use crate::replica::Replica;

@@ -13,25 +13,60 @@ use bytes::Bytes;
 use stoa_front::{CloseReason, ConnectionId, Phase, Slot, frame};
 use stoa_group::HistoryId;
 use stoa_partition::Now;
-use stoa_timeline::{BadMessage, Below, Down, Lead, ParentOutput, ReaderOutput, Up};
+use stoa_timeline::{BadMessage, Below, Down, Lead, ParentOutput, ParentTraits, ReaderOutput, Up};
+use stoa_tree::Levels;
 use stoa_wire::RequestHeader;
 
 /// What waits behind a barrier of this number waits until its session is brought to the member.
 pub(crate) const AWAY: u64 = u64::MAX;
+/// Why a reader is let go that cannot read what the sites use.
+const OUTDATED: &str =
+    "the sites use a higher feature level than the reader reads: give it the release of the others";
 
 impl Replica {
     // ---- readers below this server ----
 
-    /// A reader is connected, whose name is one of [`ConnectionId::of_reader`], never used before. On all partitions.
-    pub fn reader_connected(&mut self, reader: ConnectionId, now: Now) {
+    /// A reader is connected, whose name is one of [`ConnectionId::of_reader`], never used before, and which has said at
+    /// which feature levels it can work. On all partitions.
+    pub fn reader_connected(&mut self, reader: ConnectionId, levels: Levels, now: Now) {
         self.at(now);
-        self.timeline.reader_connected(reader);
+        let is_older = levels.newest < self.applied.partition.tree().levels().newest;
+        if is_older {
+            self.servers.levels.readers.insert(reader, levels.newest);
+        }
+        // So its tie has ended before it is given what it cannot read.
+        self.timeline.reader_connected(reader, is_older);
+        self.end_outdated_readers();
+        self.note_all_applied();
+    }
+
+    /// The sites use another feature level, or a reader has come: none stays that cannot read what comes next. No rise
+    /// waits for readers.
+    pub(crate) fn end_outdated_readers(&mut self) {
+        let level = self.applied.partition.tree().level();
+        while let Some(reader) = self.servers.levels.next_outdated(level) {
+            self.timeline.end_reader(reader, OUTDATED);
+        }
+    }
+
+    /// Everything may be applied that this server was given.
+    pub(crate) fn note_all_applied(&mut self) {
+        if self.applied.committed.is_empty() {
+            self.timeline.all_is_applied();
+        }
+    }
+
+    /// How many of the readers below this server are of a release that cannot read all that this one could write.
+    #[must_use]
+    pub fn older_readers(&self) -> usize {
+        self.servers.levels.readers.len()
     }
 
     /// Its connection has ended. On all partitions.
     pub fn reader_lost(&mut self, reader: ConnectionId, now: Now) {
         self.at(now);
         self.timeline.reader_lost(reader);
+        self.servers.levels.readers.remove(&reader);
         self.sessions.below.forget(reader);
         self.reads_below_end(reader);
     }
@@ -157,10 +192,9 @@ impl Replica {
     }
 
     /// At the first partition of a reader: there is a connection to a parent, with this number, never used before.
-    /// `takes_reads` where that is of a release that takes what is read here.
-    pub fn parent_connected(&mut self, link: u64, takes_reads: bool, now: Now) {
+    pub fn parent_connected(&mut self, link: u64, traits: ParentTraits, now: Now) {
         self.at(now);
-        self.timeline.parent_connected(link, takes_reads);
+        self.timeline.parent_connected(link, traits);
         self.pump();
     }
 
@@ -168,7 +202,9 @@ impl Replica {
     /// loses anything by that, which this returns. With several partitions all clients would have to come back.
     pub fn leaves_quietly(&mut self, link: u64, now: Now) -> bool {
         self.at(now);
-        let leaves = !self.applied.placement.is_divided() && self.timeline.leaves_quietly(link);
+        // What has gone to another site has its outcome by way of the log, but who waits for it would be let go.
+        let may_leave = !self.applied.placement.is_divided() && self.sites.requests.forwarded.is_empty();
+        let leaves = may_leave && self.timeline.leaves_quietly(link);
         self.pump();
         leaves
     }
@@ -199,12 +235,16 @@ impl Replica {
 
     /// The parent says something about the state.
     pub(crate) fn parent_says_of_state(&mut self, message: &[u8]) {
-        let Ok(PeerMessage::HeardArrived { term, number }) = PeerMessage::decode(message) else {
-            return self.timeline.refuse_parent();
-        };
-        if term == self.timeline.term() {
-            self.sessions.liveness.arrived(number);
-            self.tell_readers_who_is_known();
+        match PeerMessage::decode(message) {
+            Ok(PeerMessage::HeardArrived { term, number }) => {
+                if term == self.timeline.term() {
+                    self.sessions.liveness.arrived(number);
+                    self.tell_readers_who_is_known();
+                }
+            }
+            // Of this log, whoever leads.
+            Ok(PeerMessage::Shared { shared, .. }) => self.is_shared_up_to(shared),
+            _ => self.timeline.refuse_parent(),
         }
     }
 
@@ -227,6 +267,7 @@ impl Replica {
         }
         let mut lost = Vec::new();
         self.timeline.forget_requests(|id| lost.push(id));
+        lost.extend(self.sites.requests.forwarded.values().map(|waiting| waiting.connection));
         for id in lost {
             self.close(id, CloseReason::LeaderChanged);
         }

@@ -263,6 +263,10 @@ impl Replica {
         arrived_us: u64,
         bars: bool,
     ) {
+        if self.is_away(id) {
+            // What is answered next on this connection is that its session was brought.
+            return self.wait_for_member(id, header, body, arrived_us);
+        }
         let Some(connection) = self.clients.connections.get(id) else { return };
         let (session, opening) = (self.writes_as(id, connection.session), connection.mode.opening);
         let mut asked = Vec::with_capacity(body.len() + 64);

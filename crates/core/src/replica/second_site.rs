@@ -131,15 +131,20 @@ impl Replica {
     }
 
     /// At the leader: tells the other servers of this site how much another site has. What is lost on the way, or came
-    /// before a server has known that it needs it, comes once more with the next heartbeat.
+    /// before a server has known that it needs it, comes once more with the next heartbeat. Each server tells the readers
+    /// below it.
     pub(super) fn tell_shared(&mut self) {
         let is_divided = self.applied.placement.is_divided();
         let shared = if is_divided { self.sites.divided.shared } else { self.second_site.shared() };
         let is_of_use = !self.second_site.durability().is_empty() && shared != Shared::default();
-        if !is_of_use || self.timeline.lead() != Lead::Active {
+        if !is_of_use {
             return;
         }
         let message = PeerMessage::Shared { term: self.timeline.term(), shared }.encode();
+        self.timeline.tell_all_readers(message.clone());
+        if self.timeline.lead() != Lead::Active {
+            return;
+        }
         for to in self.timeline.member_ids() {
             if to != self.config.server_id {
                 self.timeline.send(to, message.clone());

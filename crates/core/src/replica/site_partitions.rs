@@ -344,6 +344,11 @@ impl Replica {
         if self.sites.divided.slices.len() > SLICES_MAX {
             self.sites.divided.slices.pop_front();
         }
+        let shared = self.sites.divided.shared.position;
+        if entry.position <= shared {
+            // Another site has had it before this server did.
+            self.share_with_partitions(shared);
+        }
     }
 
     /// Another site has this log up to a position: each partition learns how far that is on its own timeline.

@@ -105,8 +105,15 @@ impl Replica {
     #[must_use]
     pub fn has_joined(&self) -> bool {
         let tree = self.applied.partition.tree();
-        self.config.site.is_none()
-            || tree.own_site().is_some() && tree.streams().standing() == SiteStanding::Member
+        let is_to_be = self.config.site.is_some() || self.config.is_reader() && self.reads_site();
+        !is_to_be || tree.own_site().is_some() && tree.streams().standing() == SiteStanding::Member
+    }
+
+    /// At a reader: whether what it follows is one of several sites, or is to be one: by what is here, or as its parent
+    /// says, before anything is here.
+    fn reads_site(&self) -> bool {
+        let tree = self.applied.partition.tree();
+        tree.own_site().is_some() || tree.is_joining() || self.timeline.parent_is_of_site()
     }
 
     /// Whether this site could take over the hub's state: it has joined, or nothing would be lost by that.
@@ -287,6 +294,10 @@ impl Replica {
                 self.sites.kept.begin(position - 1);
             }
             let last = self.applied.partition.tree().last_prepared_zxid();
+            if self.config.is_reader() {
+                // It never leads, and so tells no other site anything.
+                return self.sites.kept.restart(position);
+            }
             let made = made_before.map_or(Made::Unknown, |before| match last {
                 zxid if zxid > before => Made::UpTo(zxid),
                 _ => Made::Nothing,

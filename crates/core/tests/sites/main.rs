@@ -14,6 +14,7 @@ mod policy;
 mod programs;
 mod random;
 mod read_tokens;
+mod readers;
 mod reign;
 mod requests;
 mod server;

@@ -353,6 +353,7 @@ pub(super) fn readers(view: &ReadersView) -> Map<String, Value> {
         "left_out_readers": view.left_out,
         "tree": reader_tree(&view.all),
         "lagging_readers": view.lagging,
+        "older_readers": view.older,
         "readers_refused": view.refused,
     }))
 }

@@ -319,6 +319,7 @@ fn the_readers_below_are_told_and_the_parent_of_one() {
         "bytes_received": 10, "bytes_sent": 2000, "queued_bytes": 30
     });
     assert_eq!((&answer["readers"], &answer["lagging_readers"]), (&json!([reader]), &json!(1)));
+    assert_eq!(answer["older_readers"], json!(1));
     let parent = &answer["parent"];
     assert_eq!((&parent["address"], &parent["member_id"]), (&json!("zoo1 port 2888"), &json!(2)));
     assert_eq!((&parent["distance"], &parent["behind_entries"]), (&json!(2), &json!(4)));

@@ -25,6 +25,7 @@ pub use args::ServeArgs;
 pub(crate) use ensemble::client_ip;
 pub(crate) use load::FixedPorts;
 pub(crate) use reader::READER_ID;
+pub(crate) use site::SITE_NAME_BYTES_MAX;
 
 pub use document::{settings_table, zoo_table};
 pub use error::ConfigError;

@@ -76,9 +76,9 @@ impl EnsembleSettings<'_> {
             }
             return Ok(warnings);
         }
-        if settings.site.is_some() {
-            let why =
-                "site is set too, and a server of one of several sites is no reader: leave one of them out";
+        if settings.site.is_some() && settings.server_id.is_none() {
+            let why = "site is set too, and a reader hears from its parent of which site it is: leave site out, or set \
+                       server-id if this server is to become a member";
             return self.refuse("reader-of", why);
         }
         if settings.join && settings.servers.is_empty() {
@@ -128,7 +128,16 @@ mod tests {
         let loaded = load(&[reader]).unwrap();
         assert!(loaded.settings.is_reader() && loaded.settings.has_others() && loaded.warnings.is_empty());
         let refused = load(&[reader, ("site", "x")]).unwrap_err();
-        assert!(refused.contains("site"), "{refused}");
+        assert!(refused.contains("a reader hears from its parent of which site it is"), "{refused}");
+        let member_to_be = load(&[
+            reader,
+            ("server-id", "4"),
+            ("site", "x"),
+            ("sites", "y=a:1,x=b:1"),
+            ("site-tls-certificate", "c"),
+            ("site-tls-authority", "a"),
+        ]);
+        assert!(member_to_be.unwrap().settings.is_reader());
         let vain = load(&[reader, ("join", "true"), ("max-readers", "5"), ("peer-secret", "x")]).unwrap();
         assert!(vain.warnings[0].contains("--join has no effect"), "{:?}", vain.warnings);
         assert!(vain.warnings[1].contains("--max-readers has no effect"), "{:?}", vain.warnings);

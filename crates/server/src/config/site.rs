@@ -12,7 +12,7 @@ use stoa_core::PolicyKind;
 
 /// A zxid has five bits for the site that made it, and one of their values is no site's.
 const SITES_MAX: usize = 31;
-const NAME_BYTES_MAX: usize = 32;
+pub(crate) const SITE_NAME_BYTES_MAX: usize = 32;
 /// What has no effect where there are no sites.
 const OF_SITES: [&str; 9] = [
     "site-policy",
@@ -66,7 +66,7 @@ impl Kind for SiteName {
         "the name of a site: 1 to 32 of a-z, 0-9 and -, beginning with a letter, such as frankfurt";
     fn parse(text: &str) -> Option<String> {
         let may_be = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        let is_name = text.len() <= NAME_BYTES_MAX
+        let is_name = text.len() <= SITE_NAME_BYTES_MAX
             && text.bytes().next().is_some_and(|first| first.is_ascii_lowercase())
             && text.bytes().all(may_be);
         is_name.then(|| text.to_owned())
@@ -214,10 +214,6 @@ impl EnsembleSettings<'_> {
             let why = "the other sites do not know of local sessions as yet: set local-sessions \
                        (localSessionsEnabled in a zoo.cfg) to false, or leave site and sites out";
             return self.refuse("local-sessions", why);
-        }
-        if settings.max_readers > 0 {
-            let why = "no readers can be below a server of one of several sites as yet: set max-readers to 0";
-            return self.refuse("max-readers", why);
         }
         Ok(())
     }

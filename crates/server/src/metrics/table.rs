@@ -386,6 +386,8 @@ metrics! {
         |f| Value::Whole(f.stats.readers.all.len() as u64 + f.stats.readers.left_out);
     "stoa_lagging_readers", Gauge, "Those of them that are being sent a snapshot, or have not taken more than a MiB of what they were given.",
         |f| Value::Whole(f.stats.readers.lagging);
+    "stoa_older_readers", Gauge, "Readers below this server whose release does not read the highest feature level that this one does.",
+        |f| Value::Whole(f.stats.readers.older);
     "stoa_readers_refused_total", Counter, "Connections of readers that were not let in.",
         |f| Value::Whole(f.stats.readers.refused);
     "stoa_reader_is_attached", Gauge, "At a reader: 1 while it has a parent with a way to the ensemble, else 0. Absent elsewhere, as the next three.",

@@ -534,14 +534,13 @@ stoa_forest_repairs_total 0
             let is_of_them = |line: &str| line.starts_with("stoa_") && line.contains("reader");
             of_ensemble(&prometheus(&Figures { stats, ..Figures::default() }), is_of_them)
         };
-        let counts =
-            "stoa_readers 1\nstoa_all_readers 5\nstoa_lagging_readers 1\nstoa_readers_refused_total 3\n";
+        let counts = "stoa_readers 1\nstoa_all_readers 5\nstoa_lagging_readers 1\nstoa_older_readers 1\nstoa_readers_refused_total 3\n";
         let parent = "stoa_reader_is_attached 1\nstoa_reader_behind_entries 4\nstoa_reader_distance 2\n\
                       stoa_reader_parents_found_total 5\n";
         assert_eq!(text(below()), format!("{counts}{parent}"));
         assert_eq!(
             text(leader()),
-            "stoa_readers 0\nstoa_all_readers 0\nstoa_lagging_readers 0\nstoa_readers_refused_total 0\n"
+            "stoa_readers 0\nstoa_all_readers 0\nstoa_lagging_readers 0\nstoa_older_readers 0\nstoa_readers_refused_total 0\n"
         );
     }
 

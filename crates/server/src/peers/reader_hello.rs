@@ -14,6 +14,7 @@ use super::hello::{
     self, Local, PROOF_BYTES, Role, SOFTWARE_BYTES_MAX, WRONG_SECRET, field, printable, short,
 };
 use super::ties::{Asker, LEADS, Ties};
+use crate::config::SITE_NAME_BYTES_MAX;
 use crate::random;
 
 /// What proves that a connection is for a snapshot that was offered.
@@ -31,6 +32,9 @@ const NO_WAY: u8 = u8::MAX;
 /// What else a reader says there: these flags, and its number.
 const NEWCOMER: u8 = 1;
 const LAST_RESORT: u8 = 2;
+/// Behind those and its number, of a release whose readers can be below a server of one of several sites: this, and the
+/// name of the site, behind its length.
+const FOLLOWS_SITES: u8 = 1;
 const IS_READER: u8 = 0;
 const IS_MEMBER: u8 = 1;
 
@@ -112,6 +116,9 @@ pub(crate) struct ReaderHello {
     pub(super) newcomer: Option<u8>,
     /// It has tried all others.
     is_last_resort: bool,
+    /// Whether a reader of this release can be one of a site, and what its site is called, or that of its data folder.
+    follows_sites: bool,
+    pub(super) site: Option<String>,
     partitions: u8,
     proves: bool,
     bytes: Vec<u8>,
@@ -129,7 +136,8 @@ impl ReaderHello {
 
     /// As who it asks to be let in, once it has proved that it knows the secret, if there is one.
     pub(super) fn asker(&self, local: &Local) -> Asker {
-        Asker { tag: self.tag, is_newcomer: self.newcomer.is_some(), has_proved: local.secret.is_some() }
+        let (is_newcomer, has_proved) = (self.newcomer.is_some(), local.secret.is_some());
+        Asker { tag: self.tag, levels: self.levels, is_newcomer, has_proved }
     }
 
     pub(super) fn parse(bytes: Vec<u8>) -> Result<Self, String> {
@@ -167,7 +175,12 @@ impl ReaderHello {
         let mut parts = rest.splitn(2, |byte| *byte == TEXT_END);
         let (text, more) = (parts.next().unwrap_or_default(), parts.next());
         let [flags, number] = more.and_then(|more| field(more, TieStanding::BYTES)).unwrap_or_default();
+        let sites = more.and_then(|more| more.get(TieStanding::BYTES + 2..)).unwrap_or_default();
+        let named = sites.get(1).map_or(0, |len| usize::from(*len)).min(SITE_NAME_BYTES_MAX);
+        let site = sites.get(2..2 + named).filter(|name| !name.is_empty()).map(printable);
         Ok(Self {
+            follows_sites: sites.first().is_some_and(|follows| follows & FOLLOWS_SITES != 0),
+            site,
             newcomer: Some(number).filter(|_| flags & NEWCOMER != 0),
             is_last_resort: flags & LAST_RESORT != 0,
             purpose,
@@ -187,7 +200,8 @@ impl ReaderHello {
 
 fn write(local: &Local, ties: &Ties, purpose: ReaderPurpose, ticket: &Ticket) -> Result<Vec<u8>, String> {
     let challenge: [u8; 32] = random::bytes()?;
-    let mut bytes = Vec::with_capacity(HELLO_BYTES + SOFTWARE_BYTES_MAX + 3 + TieStanding::BYTES);
+    let more = 5 + TieStanding::BYTES + SITE_NAME_BYTES_MAX;
+    let mut bytes = Vec::with_capacity(HELLO_BYTES + SOFTWARE_BYTES_MAX + more);
     let partitions = local.share.partitions;
     bytes.extend_from_slice(&hello::MAGIC);
     bytes.extend_from_slice(&hello::protocol(local.share).to_le_bytes());
@@ -214,7 +228,11 @@ fn write(local: &Local, ties: &Ties, purpose: ReaderPurpose, ticket: &Ticket) ->
         Some(_) => NEWCOMER,
         None => 0,
     };
-    bytes.extend_from_slice(&[flags, ties.newcomer().unwrap_or_default()]);
+    let site = ties.site().unwrap_or_default();
+    let site = &site.as_bytes()[..site.len().min(SITE_NAME_BYTES_MAX)];
+    let named = u8::try_from(site.len()).unwrap_or_default();
+    bytes.extend_from_slice(&[flags, ties.newcomer().unwrap_or_default(), FOLLOWS_SITES, named]);
+    bytes.extend_from_slice(site);
     Ok(bytes)
 }
 
@@ -236,6 +254,14 @@ fn check_both(local: &Local, own: &str, theirs: &ReaderHello) -> Result<(), Stri
         }
     };
     Err(format!("{with} has a secret, {without} has none: set peer-secret to the same on all servers"))
+}
+
+/// Of which ensemble somebody is, and of which site, for people.
+fn ensemble(history: HistoryId, site: Option<&String>) -> String {
+    match site {
+        Some(site) => format!("{history} (the site {site})"),
+        None => history.to_string(),
+    }
 }
 
 impl Ties {
@@ -273,12 +299,26 @@ impl Ties {
         if let Some(theirs) = reader.standing.history()
             && theirs != history
         {
+            let (ours, theirs) =
+                (ensemble(history, self.site().as_ref()), ensemble(theirs, reader.site.as_ref()));
             return Err(format!(
-                "{own} is of the ensemble {history}, the data folder of the reader of {theirs}: see reader-of; to follow {own}, \
+                "{own} is of the ensemble {ours}, the data folder of the reader of {theirs}: see reader-of; to follow {own}, \
                  stop the reader and move that folder away"
             ));
         }
-        let (level, newest) = (*local.level.borrow(), reader.levels.newest);
+        if let Some(site) = self.site().filter(|_| !reader.follows_sites) {
+            return Err(format!(
+                "{own} is of {site}, one of several sites, and readers of this release follow none: give the reader the \
+                 release of the others"
+            ));
+        }
+        let (level, Levels { oldest, newest }) = (*local.level.borrow(), reader.levels);
+        if level > 0 && oldest > level {
+            return Err(format!(
+                "the reader works at feature level {oldest} and above, {own} uses level {level}: give the reader the release \
+                 of the others"
+            ));
+        }
         if newest < level {
             return Err(format!(
                 "the reader reads up to feature level {newest}, {own} uses level {level}: give the reader the release of the \
@@ -302,10 +342,14 @@ impl Ties {
         let name = parent.name();
         let history = parent.standing.history().ok_or_else(|| format!("{name} {NO_ENSEMBLE}"))?;
         match local.standing.borrow().history() {
-            Some(own) if own != history => Err(format!(
-                "{name} is of the ensemble {history}, the data folder of this reader of {own}: see reader-of; to follow {name}, \
-                 stop this reader and move that folder away"
-            )),
+            Some(own) if own != history => {
+                let (theirs, ours) =
+                    (ensemble(history, parent.site.as_ref()), ensemble(own, self.site().as_ref()));
+                Err(format!(
+                    "{name} is of the ensemble {theirs}, the data folder of this reader of {ours}: see reader-of; to follow \
+                     {name}, stop this reader and move that folder away"
+                ))
+            }
             _ => Ok(history),
         }
     }

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use stoa_core::{HistoryId, ParentChoice, ParentOffer};
+use stoa_core::{HistoryId, ParentChoice, ParentOffer, ParentTraits};
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -169,14 +169,25 @@ impl Inner {
         Called { stream, hello, history, .. }: Called,
         choice: &mut ParentChoice,
     ) -> (String, Option<(usize, Called)>) {
-        let (ties, name, address) = (&self.common.ties, hello.name(), place(&parents[at]));
+        let (ties, address) = (&self.common.ties, place(&parents[at]));
+        let of_site = hello.site.as_ref().map(|site| format!(" of {site}")).unwrap_or_default();
+        let name = hello.name() + of_site.as_str();
         tracing::info!("{name} ({address}) is this reader's parent, {}", hello.software);
+        if hello.site != ties.site() {
+            match &hello.site {
+                Some(site) => tracing::info!("this reader is one of the site {site}"),
+                None => tracing::info!("this reader's ensemble is no site"),
+            }
+        }
+        ties.set_site(hello.site.clone());
         let (link, mouth, said) = ties.attach(|status| {
             status.name = name;
             status.software = hello.software;
         });
+        // The first release with readers says nothing of how it stands, and takes no more than it says.
         let takes_more = hello.tie.is_some();
-        ties.tell(0, TieEvent::ParentCame(link, history, takes_more));
+        let traits = ParentTraits { takes_reads: takes_more, is_of_site: hello.site.is_some() };
+        ties.tell(0, TieEvent::ParentCame(link, history, traits));
         let carried = tie::run(stream, (ties, &mouth), said, |heard| match heard {
             Heard::Word(word) => ties.tell(0, TieEvent::ParentSays(link, word)),
             Heard::List(_) => mouth.end("it lists readers to one below it; is it of another release?"),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use stoa_core::{ConnectionId, HistoryId, Levels, Pieces};
+use stoa_core::{ConnectionId, HistoryId, Levels, ParentTraits, Pieces};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
@@ -31,17 +31,16 @@ pub(super) const LEADS: &str = "it leads, and another server of the ensemble fee
 /// What happens between this process and its readers and parent.
 #[derive(Debug)]
 pub(crate) enum TieEvent {
-    /// A reader is connected; all partitions are told.
-    ReaderCame(ConnectionId),
+    /// A reader is connected, which works at these feature levels; all partitions are told.
+    ReaderCame(ConnectionId, Levels),
     /// It says something to this partition.
     ReaderSays(ConnectionId, Word),
     /// It is so no more; all partitions are told.
     ReaderGone(ConnectionId),
     /// The snapshot that a reader was to be sent is there (its bytes), or was given up (why).
     SnapshotSent(ConnectionId, Result<u64, String>),
-    /// There is a connection to a parent, with this history. It may be of a release that takes no more than the first one
-    /// with readers did.
-    ParentCame(u64, HistoryId, bool),
+    /// There is a connection to a parent, with this history.
+    ParentCame(u64, HistoryId, ParentTraits),
     /// Another parent than the one on this connection is better, and is connected.
     ParentBetter(u64),
     /// It says something.
@@ -176,6 +175,8 @@ pub(crate) struct TieOwner {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asker {
     pub(super) tag: u64,
+    /// At which feature levels it can work.
+    pub(super) levels: Levels,
     pub(super) is_newcomer: bool,
     /// It has proved that it knows the ensemble's secret.
     pub(super) has_proved: bool,
@@ -256,6 +257,8 @@ pub(crate) struct Ties {
     above: Mutex<Above>,
     sending: Arc<Semaphore>,
     refused: AtomicU64,
+    /// What this site is called, or that of the last parent; `None` where there are no sites.
+    site: Mutex<Option<String>>,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -286,6 +289,7 @@ impl Ties {
             above: Mutex::default(),
             sending: Arc::new(Semaphore::new(SNAPSHOTS_AT_A_TIME)),
             refused: AtomicU64::new(0),
+            site: Mutex::default(),
         };
         (Arc::new(ties), events)
     }
@@ -329,6 +333,15 @@ impl Ties {
 
     pub(crate) fn max(&self) -> usize {
         self.max
+    }
+
+    /// What the site is called that this process is of; a reader hears it from its parent.
+    pub(super) fn site(&self) -> Option<String> {
+        lock(&self.site).clone()
+    }
+
+    pub(crate) fn set_site(&self, site: Option<String>) {
+        *lock(&self.site) = site;
     }
 
     /// How many are between a reader below this process and the ensemble, itself counted; `None` where it has no way there.
@@ -390,7 +403,7 @@ impl Ties {
         (address, software): (SocketAddr, String),
         client_port: u16,
     ) -> Option<(ConnectionId, Arc<Mouth>, UnboundedReceiver<Saying>)> {
-        let Asker { tag, is_newcomer, .. } = asker;
+        let Asker { tag, is_newcomer, levels, .. } = asker;
         let id = ConnectionId::of_reader(self.next());
         let (mouth, said) = Mouth::new();
         let status = ReaderStatus {
@@ -420,7 +433,7 @@ impl Ties {
         };
         below.insert(id, reader);
         drop(below);
-        self.tell_all(|| TieEvent::ReaderCame(id));
+        self.tell_all(|| TieEvent::ReaderCame(id, levels));
         Some((id, mouth, said))
     }
 

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use stoa_core::{BacklogWanted, SITES_PATH, SiteId, SiteSet, Succession};
+use stoa_tree::Tree;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
@@ -112,6 +113,14 @@ pub(crate) fn bind(settings: &Settings) -> Result<Option<Bound>, String> {
             "cannot listen for other sites on {ip} port {port}: {error} (settings site-bind and site-port)"
         )
     })
+}
+
+/// What the site is called whose state this is, if it is that of one.
+pub(crate) fn own_name(tree: &Tree) -> Option<String> {
+    let own = tree.own_site()?;
+    let text = tree.get(SITES_PATH)?.data().map(String::from_utf8_lossy)?;
+    let site = list::decode(&text).into_iter().find(|site| site.number == own)?;
+    Some(site.addresses.name)
 }
 
 impl Sites {

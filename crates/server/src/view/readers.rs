@@ -15,6 +15,8 @@ pub struct ReadersView {
     pub left_out: u64,
     /// How many of them have not got everything that was committed a moment ago.
     pub lagging: u64,
+    /// How many are of a release that cannot read all that this one could write.
+    pub older: u64,
     /// Those that were not let in, since the start.
     pub refused: u64,
     /// If this server is a reader: its parent.
@@ -171,6 +173,7 @@ pub(crate) fn example() -> ReadersView {
         all: vec![place(None, 7), place(Some(0), 8), place(Some(1), 9)],
         left_out: 2,
         lagging: 1,
+        older: 1,
         refused: 3,
         parent: Some(parent),
         newcomer: None,

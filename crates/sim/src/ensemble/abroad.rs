@@ -1,6 +1,7 @@
 //! What servers of one of several sites say to other sites, and hear from them: as the server's driver does it. Who
 //! carries it is the world of several sites.
 
+use super::HostId;
 use super::machine::draw_disk;
 use super::process::{Input, Process, TurnOutput};
 use super::visitor::Judges;
@@ -74,7 +75,7 @@ pub(crate) enum Abroad {
 /// What a server that runs is, as the others see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Envoy {
-    pub(crate) server: u8,
+    pub(crate) server: HostId,
     pub(crate) life: u64,
     pub(crate) term: u64,
     pub(crate) leads: bool,
@@ -157,7 +158,12 @@ impl World {
     }
 
     /// Something has come from another site for a server in this life.
-    pub(crate) fn comes_from_abroad(&mut self, now_us: u64, (server, life): (u8, u64), heard: FromAbroad) {
+    pub(crate) fn comes_from_abroad(
+        &mut self,
+        now_us: u64,
+        (server, life): (HostId, u64),
+        heard: FromAbroad,
+    ) {
         self.now_us = self.now_us.max(now_us);
         if self.in_life(server, life).is_some() {
             self.push(server, 0, Input::Abroad(heard));
@@ -165,7 +171,7 @@ impl World {
     }
 
     /// A server gets another release, and starts again with it. False if it has that already.
-    pub(crate) fn gets_release(&mut self, id: u8, levels: Levels) -> bool {
+    pub(crate) fn gets_release(&mut self, id: HostId, levels: Levels) -> bool {
         if self.levels.insert(id, levels) == Some(levels) {
             return false;
         }
@@ -187,7 +193,7 @@ impl World {
     }
 
     /// What servers have for other sites, and in which life.
-    pub(crate) fn take_abroad(&mut self) -> Vec<(u8, u64, Abroad)> {
+    pub(crate) fn take_abroad(&mut self) -> Vec<(HostId, u64, Abroad)> {
         std::mem::take(&mut self.abroad)
     }
 
@@ -223,18 +229,18 @@ impl World {
 
     /// All servers that run.
     pub(crate) fn envoys(&self) -> Vec<Envoy> {
-        let of = |(server, process): (u8, &Process)| {
+        let of = |(server, process): (HostId, &Process)| {
             let core = process.first();
             let life = self.machines[&server].life;
             let status = core.status();
-            let is_elected = status.leader == Some(server);
+            let is_elected = status.leader.map(HostId::from) == Some(server);
             Envoy { server, life, term: status.term, leads: core.leads(), is_elected }
         };
         self.running().map(of).collect()
     }
 
     /// What the clock of a server shows at a moment.
-    pub(crate) fn clock_of(&self, server: u8, world_us: u64) -> Option<Now> {
+    pub(crate) fn clock_of(&self, server: HostId, world_us: u64) -> Option<Now> {
         Some(self.machines.get(&server)?.clock.now(world_us))
     }
 
@@ -258,22 +264,22 @@ impl World {
     }
 
     /// Whether a server stands still.
-    pub(crate) fn is_paused(&self, server: u8) -> bool {
+    pub(crate) fn is_paused(&self, server: HostId) -> bool {
         self.machines.get(&server).is_some_and(|machine| machine.paused_until_us > self.now_us)
     }
 
     /// The server that has had a turn in the last step, if one has, and which of its threads.
-    pub(crate) fn just_turned(&self) -> Option<(u8, u8)> {
+    pub(crate) fn just_turned(&self) -> Option<(HostId, u8)> {
         self.turned
     }
 
     /// The first partition of a server that runs, which has what is between sites.
-    pub(crate) fn shard(&self, server: u8) -> Option<&Shard> {
+    pub(crate) fn shard(&self, server: HostId) -> Option<&Shard> {
         self.process(server).map(Process::first)
     }
 
     /// All partitions of a server that runs.
-    pub(crate) fn whole(&self, server: u8) -> Option<Whole<'_>> {
+    pub(crate) fn whole(&self, server: HostId) -> Option<Whole<'_>> {
         self.process(server).map(|process| Whole::new(&process.threads))
     }
 
@@ -286,7 +292,7 @@ impl World {
     ///
     /// # Errors
     /// Why that cannot be: the log does not reach back so far, or its disk fails.
-    pub(crate) fn read_log(&mut self, server: u8, wanted: BacklogWanted) -> Result<Reading, String> {
+    pub(crate) fn read_log(&mut self, server: HostId, wanted: BacklogWanted) -> Result<Reading, String> {
         let BacklogWanted { site, since, upto, .. } = wanted;
         let Some(machine) = self.machines.get(&server) else { return Err("it is not there".into()) };
         // Whatever befalls the disk befalls who writes to it.

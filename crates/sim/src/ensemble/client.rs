@@ -1,6 +1,7 @@
 //! A client of any servers: it connects, proves what it is, goes on with its session from server to server, and has
 //! the manners of its kind, good and bad. What it asks, and what an answer means, is its [`Workload`]'s.
 
+use super::HostId;
 use super::settings::Manners;
 use super::visitor::{Act, Judges, Visitor};
 use crate::frames::{frame, request, whole};
@@ -189,9 +190,9 @@ summed!(Tally { answers, events, moves, read_only, calls });
 
 impl<E> Caller<E> {
     /// The ids of all servers that it knows.
-    pub(crate) fn ids(&self) -> Range<u8> {
+    pub(crate) fn ids(&self) -> Range<HostId> {
         let first = self.manners.first_id;
-        first..first + self.servers as u8
+        first..first + self.servers as HostId
     }
 
     fn new(index: usize, mut rng: Rng, manners: Manners, servers: usize) -> Self {

@@ -2,6 +2,7 @@
 //! card with so much bandwidth each way, and a way from server to server that takes a while. Without it messages take as
 //! long as chance says, and processors nothing.
 
+use super::HostId;
 use std::collections::BTreeMap;
 
 /// What things cost.
@@ -61,8 +62,8 @@ struct Busy {
 #[derive(Debug)]
 pub(super) struct Traffic {
     pub(super) costs: Costs,
-    busy: BTreeMap<u8, Busy>,
-    exchanged: BTreeMap<u8, Exchanged>,
+    busy: BTreeMap<HostId, Busy>,
+    exchanged: BTreeMap<HostId, Exchanged>,
 }
 
 /// What a message has besides its bytes: frames of ours, of TCP, of IP and of Ethernet.
@@ -73,21 +74,21 @@ impl Traffic {
         Self { costs, busy: BTreeMap::new(), exchanged: BTreeMap::new() }
     }
 
-    pub(super) fn exchanged(&self, id: u8) -> Exchanged {
+    pub(super) fn exchanged(&self, id: HostId) -> Exchanged {
         self.exchanged.get(&id).copied().unwrap_or_default()
     }
 
     /// From when on a server's processor is free, microseconds.
-    pub(super) fn free_us(&self, id: u8) -> u64 {
+    pub(super) fn free_us(&self, id: HostId) -> u64 {
         self.busy.get(&id).map_or(0, |busy| busy.processor.div_ceil(1000))
     }
 
     /// Its process is another one.
-    pub(super) fn begins(&mut self, id: u8) {
+    pub(super) fn begins(&mut self, id: HostId) {
         self.busy.remove(&id);
     }
 
-    fn works(&mut self, id: u8, now_us: u64, messages: u64, bytes: u64) -> u64 {
+    fn works(&mut self, id: HostId, now_us: u64, messages: u64, bytes: u64) -> u64 {
         let took = messages * self.costs.message_ns + bytes * self.costs.kib_ns / 1024;
         let busy = self.busy.entry(id).or_default();
         busy.processor = busy.processor.max(now_us * 1000) + took;
@@ -95,18 +96,18 @@ impl Traffic {
     }
 
     /// A server takes in so many messages of others, and of clients.
-    pub(super) fn takes_in(&mut self, id: u8, now_us: u64, (of_servers, all, bytes): (u64, u64, u64)) {
+    pub(super) fn takes_in(&mut self, id: HostId, now_us: u64, (of_servers, all, bytes): (u64, u64, u64)) {
         self.works(id, now_us, all, bytes);
         self.exchanged.entry(id).or_default().received += of_servers;
     }
 
     /// A server answers a client; returns when that arrives, microseconds.
-    pub(super) fn answers(&mut self, id: u8, now_us: u64, bytes: u64) -> u64 {
+    pub(super) fn answers(&mut self, id: HostId, now_us: u64, bytes: u64) -> u64 {
         self.works(id, now_us, 1, bytes).div_ceil(1000) + self.costs.hop_us
     }
 
     /// A server sends something to another one; returns when it is at that one's card, microseconds.
-    pub(super) fn sends(&mut self, from: u8, now_us: u64, bytes: u64) -> u64 {
+    pub(super) fn sends(&mut self, from: HostId, now_us: u64, bytes: u64) -> u64 {
         let left = self.works(from, now_us, 1, bytes);
         let said = self.exchanged.entry(from).or_default();
         (said.sent, said.sent_bytes) = (said.sent + 1, said.sent_bytes + bytes);
@@ -117,7 +118,7 @@ impl Traffic {
 
     /// Something is at a server's card; returns when it has come in, microseconds: at once, as it comes in while it goes
     /// out elsewhere, but for what comes in besides.
-    pub(super) fn receives(&mut self, to: u8, now_us: u64, bytes: u64) -> u64 {
+    pub(super) fn receives(&mut self, to: HostId, now_us: u64, bytes: u64) -> u64 {
         let receiver = self.busy.entry(to).or_default();
         receiver.down = (now_us * 1000).max(receiver.down + takes(bytes, self.costs.down_mbit));
         receiver.down.div_ceil(1000)

@@ -11,6 +11,7 @@ use super::client::Tally;
 use super::machine::draw_disk;
 use super::visitor::{Act, Judges, Visitor};
 use super::world::{Failure, Happening, World};
+use super::{HostId, number};
 use crate::recover::{go_on_alone, recover};
 use stoa_check::{Checked, Violation, wrong};
 use stoa_core::{DiskId, HistoryId, KnownDisks, Recovered};
@@ -111,7 +112,7 @@ impl World {
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(false) };
         machine.held.disk.clear_fault();
         let (options, tree_options) = (self.options(id), self.tree_options(id));
-        let place = (id, self.partitions());
+        let place = (number(id), self.partitions());
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(false) };
         let opened = recover(&mut machine.held.disk, &options, &tree_options, place)
             .map_err(|error| Violation::new(format!("server {id} cannot be recovered: {error}")))?;
@@ -132,7 +133,7 @@ impl World {
     }
 
     /// Perhaps there is a copy of a folder, and no folder.
-    fn put_backup(&mut self, id: u8) {
+    fn put_backup(&mut self, id: HostId) {
         if self.rng.one_in(2) {
             return;
         }
@@ -148,7 +149,7 @@ impl World {
     }
 
     /// What was committed is what a server has, from now on.
-    fn judge_last_state(&mut self, id: u8, partitions: &[Recovered]) -> Checked {
+    fn judge_last_state(&mut self, id: HostId, partitions: &[Recovered]) -> Checked {
         let Recovered { restored, .. } = &partitions[0];
         let before = std::mem::replace(&mut self.judges, Judges::new());
         self.judges.checker = before.checker;
@@ -164,12 +165,12 @@ impl World {
     }
 
     /// The command, until it has come to its end: the power may go while it works.
-    fn recover_folder(&mut self, id: u8) -> Result<HistoryId, Failure> {
+    fn recover_folder(&mut self, id: HostId) -> Result<HistoryId, Failure> {
         let (options, tree_options) = (self.options(id), self.tree_options(id));
         loop {
             let history = HistoryId(u128::from(self.rng.next_u64()).to_le_bytes());
             let (fails, calls) = (self.rng.one_in(3), self.rng.below(8));
-            let place = (id, self.partitions());
+            let place = (number(id), self.partitions());
             let Some(machine) = self.machines.get_mut(&id) else { return Ok(history) };
             if fails {
                 machine.held.disk.fault_after(calls, Fault::PowerLoss);
@@ -195,7 +196,7 @@ impl World {
     }
 
     /// All other servers have empty folders; one perhaps has what it had.
-    fn others_begin_anew(&mut self, survivor: u8) {
+    fn others_begin_anew(&mut self, survivor: HostId) {
         self.lost.clear();
         let founders = self.settings.ids(self.settings.servers);
         let mut may_stay = self.rng.one_in(2);
@@ -221,9 +222,10 @@ impl World {
     }
 
     /// Whether a server needs others by what its disk has.
-    fn needs_others(&self, id: u8) -> bool {
+    fn needs_others(&self, id: HostId) -> bool {
         let mut disk = self.machines[&id].held.disk.clone();
-        let opened = recover(&mut disk, &self.options(id), &self.tree_options(id), (id, self.partitions()));
+        let opened =
+            recover(&mut disk, &self.options(id), &self.tree_options(id), (number(id), self.partitions()));
         opened.is_ok_and(|opened| {
             let Restored { base, entries, .. } = &opened.partitions[0].restored;
             let is_change = |entry: &Entry| entry.kind == EntryKind::Change;
@@ -249,14 +251,14 @@ impl World {
     }
 
     /// Whether a server has a folder of a history that others have gone on without.
-    pub(super) fn is_of_another(&self, id: u8) -> bool {
+    pub(super) fn is_of_another(&self, id: HostId) -> bool {
         self.machines[&id].held.stored.history.is_some_and(|history| self.is_foreign(history.id))
     }
 
     /// Two servers have two histories: one of them is of no use any more, and serves nobody.
-    pub(super) fn are_told_apart(&self, a: u8, b: u8) -> Checked {
+    pub(super) fn are_told_apart(&self, a: HostId, b: HostId) -> Checked {
         let (one, other) = (self.standing(a).history(), self.standing(b).history());
-        let foreign: Vec<u8> = [(a, one), (b, other)]
+        let foreign: Vec<HostId> = [(a, one), (b, other)]
             .into_iter()
             .filter(|(_, history)| history.is_some_and(|history| self.is_foreign(history)))
             .map(|(id, _)| id)
@@ -264,7 +266,7 @@ impl World {
         if foreign.is_empty() {
             return wrong(format!("server {a} has the history {one:?}, server {b} {other:?}"));
         }
-        let serves = |id: &&u8| {
+        let serves = |id: &&HostId| {
             let process = self.process(**id);
             process.is_some_and(|process| process.first().is_in_quorum())
         };
@@ -275,7 +277,7 @@ impl World {
     }
 
     /// The operator has read what such a server says, and empties its folder.
-    pub(super) fn empty_what_is_of_another(&mut self, id: u8) {
+    pub(super) fn empty_what_is_of_another(&mut self, id: HostId) {
         self.crash(id, "its folder is of another ensemble", false);
         let (disk, disk_id) = (FaultyDisk::new(self.rng.next_u64()), draw_disk(&mut self.rng));
         if let Some(machine) = self.machines.get_mut(&id) {

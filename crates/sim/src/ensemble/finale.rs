@@ -1,5 +1,6 @@
 //! The end of a run: nothing goes wrong any more, and everything must come to its end.
 
+use super::HostId;
 use super::client::Client;
 use super::network::Weather;
 use super::roster::{Wish, any_roster};
@@ -144,7 +145,7 @@ impl World {
     fn reconfigure_once_more(&mut self) -> Result<(), Failure> {
         self.members_settle()?;
         let wanted = any_roster(&mut self.rng, self.settings.ids(self.settings.members()));
-        let servers: Vec<u8> = self.roster().ids().filter(|id| wanted.contains(*id)).collect();
+        let servers: Vec<HostId> = self.roster().ids().filter(|id| wanted.contains(*id)).collect();
         let Some(server) = servers.first() else { return Ok(()) };
         self.note("reconfig", format_args!("once more: {}", wanted.text()));
         self.enter_operator(*server, Wish::all(wanted.clone()));
@@ -170,7 +171,7 @@ impl World {
         let end_us = self.now_us + SETTLE_US;
         loop {
             let roster = self.roster();
-            let standings = |id: &u8| -> Vec<Status> {
+            let standings = |id: &HostId| -> Vec<Status> {
                 let threads = self.machines[id].process.iter().flat_map(|process| &process.threads);
                 threads.map(|thread| thread.core.status()).collect()
             };
@@ -190,7 +191,7 @@ impl World {
         }
     }
 
-    pub(crate) fn ids(&self) -> Vec<u8> {
+    pub(crate) fn ids(&self) -> Vec<HostId> {
         self.machines.keys().copied().collect()
     }
 
@@ -308,12 +309,12 @@ impl World {
     // ---- what a judge may look at ----
 
     /// The servers that belong to the ensemble, and readers, all of which run in the end.
-    pub(crate) fn members(&self) -> Vec<u8> {
+    pub(crate) fn members(&self) -> Vec<HostId> {
         self.roster().ids().chain(self.readers()).collect()
     }
 
     /// A partition of a member.
-    pub(crate) fn partition_of(&self, id: u8, partition: u8) -> &Replica {
+    pub(crate) fn partition_of(&self, id: HostId, partition: u8) -> &Replica {
         let process = self.process(id).expect("all members run in the end");
         &process.threads[usize::from(partition)].core
     }

@@ -5,6 +5,7 @@
 //! The state of each znode behind each update is kept, so that every answer that a client was given
 //! can be compared with what was true at its zxid.
 
+use super::HostId;
 use super::roster::{CONFIG, Roster};
 use super::workload::PROGRAM;
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,7 +85,7 @@ pub(crate) struct History {
     origins: BTreeSet<(u8, u64)>,
     /// Who was proposed what: two leaders of one term would differ.
     proposed: BTreeMap<(u64, u64), bytes::Bytes>,
-    leaders: BTreeMap<u64, u8>,
+    leaders: BTreeMap<u64, HostId>,
     refusals: u64,
 }
 
@@ -237,7 +238,7 @@ impl History {
     }
 
     /// A server lists all children in the order of their creation, as they were behind a position.
-    pub(super) fn compare_order(&self, server: u8, position: u64, tree: &Tree) -> Checked {
+    pub(super) fn compare_order(&self, server: HostId, position: u64, tree: &Tree) -> Checked {
         let committed = position.checked_sub(1).and_then(|at| self.entries.get(at as usize));
         let zxid = committed.map_or(0, |committed| committed.zxids.1);
         for path in self.children.keys() {
@@ -272,7 +273,7 @@ impl History {
     }
 
     /// A server leads a term. Returns whether that is new.
-    pub(super) fn leads(&mut self, term: u64, server: u8) -> Result<bool, Violation> {
+    pub(super) fn leads(&mut self, term: u64, server: HostId) -> Result<bool, Violation> {
         let first = self.leaders.insert(term, server);
         if first.is_none_or(|first| first == server) {
             return Ok(first.is_none());
@@ -287,12 +288,12 @@ impl History {
     }
 
     /// The leader of the newest term.
-    pub(super) fn leader(&self) -> Option<u8> {
+    pub(super) fn leader(&self) -> Option<HostId> {
         self.leaders.last_key_value().map(|(_, leader)| *leader)
     }
 
     /// A server has this in its log.
-    pub(super) fn holds(&mut self, server: u8, entry: &Entry) -> Checked {
+    pub(super) fn holds(&mut self, server: HostId, entry: &Entry) -> Checked {
         let key = (entry.position, entry.term);
         let first = self.proposed.entry(key).or_insert_with(|| entry.payload.clone());
         if *first == entry.payload {
@@ -305,7 +306,7 @@ impl History {
     }
 
     /// A server has applied an entry.
-    pub(super) fn applied(&mut self, server: u8, entry: &Entry) -> Checked {
+    pub(super) fn applied(&mut self, server: HostId, entry: &Entry) -> Checked {
         if let Some(first) = self.entries.get(entry.position as usize - 1) {
             if first.entry == *entry {
                 return Ok(());
@@ -336,14 +337,14 @@ impl History {
 
     /// Whatever was committed, from now on the timeline is what this server has: up to a position as it was, and behind
     /// that its own entries. Terms, leaders and requests begin anew.
-    pub(super) fn goes_on_from(&mut self, server: u8, position: u64, entries: &[Entry]) -> Checked {
+    pub(super) fn goes_on_from(&mut self, server: HostId, position: u64, entries: &[Entry]) -> Checked {
         let was = std::mem::replace(self, Self::new());
         let kept = was.entries.iter().map(|committed| &committed.entry).take(position as usize);
         kept.skip(1).chain(entries).try_for_each(|entry| self.applied(server, entry))
     }
 
     /// A server's state behind a position is that of the others.
-    pub(super) fn compare(&self, server: u8, position: u64, tree: &Tree) -> Checked {
+    pub(super) fn compare(&self, server: HostId, position: u64, tree: &Tree) -> Checked {
         let committed = position.checked_sub(1).and_then(|at| self.entries.get(at as usize));
         // Who is to join an ensemble has nothing, not even the beginning.
         let committed = if position == 0 { self.entries.first() } else { committed };

@@ -2,6 +2,7 @@
 //! A connection does not notice that: what was sent meanwhile arrives when the way is free again, also
 //! from a client that has long gone elsewhere.
 
+use super::HostId;
 use super::process::{Input, Key};
 use super::visitor::Act;
 use super::world::{Failure, Happening, World};
@@ -39,7 +40,7 @@ impl Passing {
 #[derive(Debug)]
 struct Cable {
     client: usize,
-    server: u8,
+    server: HostId,
     /// Which thread of the server it is to.
     thread: u8,
     /// When the last that was sent arrives: nothing overtakes it.
@@ -55,7 +56,7 @@ pub(super) struct Links {
     current: BTreeMap<usize, Key>,
     last_key: Key,
     /// Until when a way is cut.
-    cuts: BTreeMap<(usize, u8, Way), u64>,
+    cuts: BTreeMap<(usize, HostId, Way), u64>,
 }
 
 impl Links {
@@ -67,7 +68,7 @@ impl Links {
     }
 
     /// Nothing arrives any more, on this way, until then.
-    pub(super) fn cut(&mut self, client: usize, server: u8, way: Way, until_us: u64) {
+    pub(super) fn cut(&mut self, client: usize, server: HostId, way: Way, until_us: u64) {
         let until = self.cuts.entry((client, server, way)).or_insert(0);
         *until = until_us.max(*until);
     }
@@ -126,7 +127,7 @@ impl World {
                 let key = links.last_key;
                 let cable = Cable {
                     client: index,
-                    server: self.settings.manners.first_id + server as u8,
+                    server: self.settings.manners.first_id + server as HostId,
                     thread,
                     arrives_us: BTreeMap::from([(Way::ToServer, arrives_us), (Way::ToClient, arrives_us)]),
                     held_up: BTreeMap::new(),
@@ -267,7 +268,7 @@ impl World {
     }
 
     /// A server has ended, and with it the connections of its clients.
-    pub(super) fn hang_up_all(&mut self, id: u8) {
+    pub(super) fn hang_up_all(&mut self, id: HostId) {
         let of_server = self.links.cables.iter().filter(|(_, cable)| cable.server == id);
         let keys: Vec<Key> = of_server.map(|(key, _)| *key).collect();
         for key in keys {

@@ -6,6 +6,7 @@ use super::process::Process;
 use super::roster::{Role, Roster};
 use super::visitor::Judges;
 use super::world::{Happening, World};
+use super::{HostId, number, of_hosts};
 use crate::disk_thread::choose_bit;
 use std::collections::BTreeMap;
 use stoa_core::{DiskId, KnownDisk, Status};
@@ -14,7 +15,7 @@ use stoa_storage::StorageError;
 use stoa_storage::faulty::FaultyDisk;
 
 /// Servers that have lost what they had, and where it ended.
-pub(super) type Lost = BTreeMap<u8, u64>;
+pub(super) type Lost = BTreeMap<HostId, u64>;
 
 /// A bit that has flipped.
 pub(super) struct Flipped {
@@ -61,13 +62,13 @@ impl World {
     pub(super) fn is_settled(&self, standing: &Status) -> bool {
         let roster = self.roster();
         standing.outgoing.is_empty()
-            && standing.voters == roster.with(Role::Participant)
-            && standing.observers == roster.with(Role::Observer)
+            && of_hosts(&standing.voters) == roster.with(Role::Participant)
+            && of_hosts(&standing.observers) == roster.with(Role::Observer)
     }
 
     /// Whether a server has stored who the members are. Who has a change of them and does not know that it is committed
     /// counts with the members before.
-    fn knows_members(&self, id: u8) -> bool {
+    fn knows_members(&self, id: HostId) -> bool {
         let process = self.process(id);
         process
             .map(Process::first)
@@ -75,7 +76,7 @@ impl World {
     }
 
     /// Whether a server runs that has nothing yet, while nobody else has lost anything.
-    fn is_new(&self, id: u8) -> bool {
+    fn is_new(&self, id: HostId) -> bool {
         let process = self.process(id);
         process.is_some_and(|process| process.first().history().is_none())
             && self.lost.keys().all(|lost| *lost == id)
@@ -83,7 +84,7 @@ impl World {
     }
 
     /// Whether the others can do without what this server has.
-    fn may_lose(&mut self, id: u8) -> bool {
+    fn may_lose(&mut self, id: HostId) -> bool {
         if self.is_new(id) {
             return true;
         }
@@ -92,11 +93,12 @@ impl World {
         lost.retain(|id, last| {
             let machine = &machines[id];
             let has_all = machine.process.is_some() && machine.held.stored.vote.committed >= *last;
-            let knows = |one: &Machine, id: &u8, other: &Machine| {
-                one.held.known.disks().get(id).is_some_and(|known| is_of(known, other))
+            let knows = |one: &Machine, id: &HostId, other: &Machine| {
+                one.held.known.disks().get(&number(*id)).is_some_and(|known| is_of(known, other))
             };
-            let is_trusted = |voter: &u8| knows(&machines[voter], id, machine);
-            !(has_all && leading.voters.iter().filter(|voter| *voter != id).all(is_trusted))
+            let is_trusted = |voter: HostId| knows(&machines[&voter], id, machine);
+            let mut voters = leading.voters.iter().map(|voter| HostId::from(*voter));
+            !(has_all && voters.all(|voter| voter == *id || is_trusted(voter)))
         });
         let is_rotten = |machine: &Machine| machine.flipped.is_some();
         let others_are_whole = lost.keys().all(|lost| *lost == id)
@@ -104,19 +106,21 @@ impl World {
         // Whoever has never met it would take its new disk for the one that it always had.
         let disk_id = self.machines[&id].disk_id;
         let has = |known: &KnownDisk| known.id == disk_id;
-        let have_met =
-            |voter: &u8| *voter == id || self.machines[voter].held.known.disks().get(&id).is_some_and(has);
+        let knows =
+            |voter: HostId| self.machines[&voter].held.known.disks().get(&number(id)).is_some_and(has);
+        let have_met = |voter: HostId| voter == id || knows(voter);
         // They must be able to elect without it.
-        let others = leading.voters.iter().filter(|voter| **voter != id && self.knows_members(**voter));
+        let voters = || leading.voters.iter().map(|voter| HostId::from(*voter));
+        let others = voters().filter(|voter| *voter != id && self.knows_members(*voter));
         others_are_whole
-            && self.leader() == Some(leading.id)
+            && self.leader() == Some(leading.id.into())
             && self.is_settled(&leading)
             && others.count() > leading.voters.len() / 2
-            && leading.voters.iter().all(have_met)
+            && voters().all(have_met)
     }
 
     /// The disk of a server is lost: it comes back with an empty one.
-    pub fn lose_disk(&mut self, id: u8) {
+    pub fn lose_disk(&mut self, id: HostId) {
         let is_new = self.is_new(id);
         if self.may_lose(id) {
             self.troubled(0);
@@ -126,7 +130,7 @@ impl World {
     }
 
     /// Before a server starts, what is on its disk may be copied.
-    pub(super) fn keep_copy(&mut self, id: u8) {
+    pub(super) fn keep_copy(&mut self, id: HostId) {
         if self.settings.faults.rollback_ms == 0 || self.healing {
             return;
         }
@@ -138,7 +142,7 @@ impl World {
     }
 
     /// The disk of a server is replaced by an older copy of itself, and all who vote have met a later start.
-    pub(super) fn roll_back(&mut self, id: u8) {
+    pub(super) fn roll_back(&mut self, id: HostId) {
         let Some(copy) = self.machines[&id].copy.clone() else { return };
         if copy.stored.base.members.voters.len() == 1 {
             // By it the server would decide alone, and ends when another one tells it of a later start.
@@ -149,7 +153,7 @@ impl World {
         let is_later = |known: &KnownDisk| known.start.is_some_and(|start| start.id > last);
         let know_later = self.machines.iter().filter(|(other, _)| **other != id);
         let mut know_later =
-            know_later.map(|(_, other)| other.held.known.disks().get(&id).is_some_and(is_later));
+            know_later.map(|(_, other)| other.held.known.disks().get(&number(id)).is_some_and(is_later));
         if !know_later.all(|knows| knows) || self.is_new(id) || !self.may_lose(id) {
             return;
         }
@@ -169,7 +173,7 @@ impl World {
         self.note("disk", what);
     }
 
-    fn replace_disk(&mut self, id: u8, is_new: bool) {
+    fn replace_disk(&mut self, id: HostId, is_new: bool) {
         let founders = Roster::of_participants(self.settings.ids(self.settings.servers));
         // Whose settings name those who found the ensemble may begin with them, if they are still those
         // who belong to it.
@@ -190,7 +194,7 @@ impl World {
     }
 
     /// A bit of what a server has stored flips. It need not notice before it starts again.
-    pub(super) fn rot(&mut self, id: u8) {
+    pub(super) fn rot(&mut self, id: HostId) {
         self.flip_back(id);
         if !self.may_lose(id) {
             return;
@@ -210,7 +214,7 @@ impl World {
         }
     }
 
-    pub(super) fn flip_back(&mut self, id: u8) {
+    pub(super) fn flip_back(&mut self, id: HostId) {
         let Some(machine) = self.machines.get_mut(&id) else { return };
         if let Some(Flipped { file, bit, around }) = machine.flipped.take() {
             machine.held.disk.flip_bit_back(&file, bit, &around);
@@ -219,7 +223,7 @@ impl World {
 
     /// A server does not start, because it has found what is wrong with its disk. Whoever looks after it
     /// gives it an empty folder; or, when too much would be lost with it, repairs it.
-    pub(super) fn rot_noticed(&mut self, id: u8, error: &StorageError) {
+    pub(super) fn rot_noticed(&mut self, id: HostId, error: &StorageError) {
         self.note("disk", format_args!("server {id} does not start: {error}"));
         self.counts.rot_noticed += 1;
         if self.settings.trusting || self.may_lose(id) {

@@ -1,5 +1,6 @@
 //! The machines: clocks, disks, and the servers that start, work and end on them.
 
+use super::HostId;
 use super::loss::Flipped;
 use super::process::{Chunks, Input, Process, Thread, entry_at};
 use super::roles::KeptRole;
@@ -146,21 +147,21 @@ pub(super) fn draw_disk(rng: &mut Rng) -> DiskId {
 
 impl World {
     /// The chunks of the newest snapshot of a server, if that is at this position.
-    pub(crate) fn snapshot_at(&mut self, id: u8, position: u64) -> Option<Chunks> {
+    pub(crate) fn snapshot_at(&mut self, id: HostId, position: u64) -> Option<Chunks> {
         let machine = self.machines.get_mut(&id)?;
         let (_, sequence) = machine.held.offered.filter(|(at, _)| *at == position)?;
         read_snapshot(&mut machine.held.disk, sequence).map(Rc::new)
     }
 
     /// Lets the threads for the disk of a server do what they can.
-    pub(super) fn work(&mut self, id: u8) -> Result<(), Failure> {
+    pub(super) fn work(&mut self, id: HostId) -> Result<(), Failure> {
         self.work_log(id);
         self.work_snapshot(id);
         self.work_take_over(id)
     }
 
     /// The time that a piece of work takes a disk.
-    fn disk_takes(&mut self, id: u8, usual_us: u64) -> u64 {
+    fn disk_takes(&mut self, id: HostId, usual_us: u64) -> u64 {
         let machine = &self.machines[&id];
         if let Some(traffic) = &self.network.traffic {
             return traffic.costs.store_us;
@@ -169,7 +170,7 @@ impl World {
         self.rng.around(usual_us * slow)
     }
 
-    fn work_log(&mut self, id: u8) {
+    fn work_log(&mut self, id: HostId) {
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let Some(process) = machine.process.as_mut().filter(|process| !process.log_busy) else { return };
         if !process.log.has_work() {
@@ -197,7 +198,7 @@ impl World {
         }
     }
 
-    fn work_snapshot(&mut self, id: u8) {
+    fn work_snapshot(&mut self, id: HostId) {
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let wall_ms = machine.clock.now(self.now_us).wall_ms;
         let Some(process) = machine.process.as_mut().filter(|process| !process.snapshot_busy) else { return };
@@ -216,7 +217,7 @@ impl World {
         }
     }
 
-    fn snapshot_works(&mut self, id: u8, done: Input) {
+    fn snapshot_works(&mut self, id: HostId, done: Input) {
         let after = self.disk_takes(id, 400);
         if let Some(machine) = self.machines.get_mut(&id)
             && let Some(process) = &mut machine.process
@@ -230,7 +231,7 @@ impl World {
 
     /// Takes a snapshot over, once everything before it is done: the log has to have what the
     /// snapshot covers.
-    fn work_take_over(&mut self, id: u8) -> Result<(), Failure> {
+    fn work_take_over(&mut self, id: HostId) -> Result<(), Failure> {
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         let Some(process) = &machine.process else { return Ok(()) };
         let is_idle = !process.log_busy
@@ -260,7 +261,7 @@ impl World {
     }
 
     /// Removes old files. When that fails, the server goes on, unless the power went.
-    fn purge(&mut self, id: u8) {
+    fn purge(&mut self, id: HostId) {
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let Some(process) = &mut machine.process else { return };
         if let Err(Stopped::PowerLoss) = process.log.purge(&mut machine.held.disk) {
@@ -268,7 +269,7 @@ impl World {
         }
     }
 
-    fn stop_on<T>(&mut self, id: u8, worked: Result<T, Stopped>) -> Option<T> {
+    fn stop_on<T>(&mut self, id: HostId, worked: Result<T, Stopped>) -> Option<T> {
         match worked {
             Ok(done) => Some(done),
             Err(Stopped::PowerLoss) => {
@@ -285,7 +286,7 @@ impl World {
     }
 
     /// A server ends that was told to stop: what it has stored is known to be whole.
-    pub(super) fn end(&mut self, id: u8) {
+    pub(super) fn end(&mut self, id: HostId) {
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let Some(process) = &mut machine.process else { return };
         let sealed = process.log.seal(&mut machine.held.disk);
@@ -295,7 +296,7 @@ impl World {
     }
 
     /// A server ends at once; when the power goes too, so does what was not synced.
-    pub(super) fn crash(&mut self, id: u8, why: &str, power: bool) {
+    pub(super) fn crash(&mut self, id: HostId, why: &str, power: bool) {
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let Some(process) = machine.process.take() else { return };
         if let Some(last) = process.log.last_batch() {
@@ -317,7 +318,7 @@ impl World {
         self.note("crash", format_args!("server {id}: {why}{lost}"));
         self.hang_up_all(id);
         for sender in process.snapshots_under_way() {
-            self.tell_sender(sender, id, false);
+            self.tell_sender(sender.into(), id, false);
         }
         // The end of a process is noticed at once, that of a machine when nothing is heard of it.
         let costs = self.network.traffic.as_mut().map(|traffic| {
@@ -349,7 +350,7 @@ impl World {
         }
     }
 
-    pub(super) fn options(&self, id: u8) -> Options {
+    pub(super) fn options(&self, id: HostId) -> Options {
         let wall_ms = self.machines[&id].clock.now(self.now_us).wall_ms;
         Options {
             segment_bytes: self.settings.segment_bytes,
@@ -362,13 +363,13 @@ impl World {
         }
     }
 
-    pub(super) fn tree_options(&self, id: u8) -> stoa_tree::Options {
+    pub(super) fn tree_options(&self, id: HostId) -> stoa_tree::Options {
         let enforce_quota = self.settings.enforce_quota;
         let levels = self.levels.get(&id).copied().unwrap_or(Levels::OWN);
         stoa_tree::Options { hash_seed: self.now_us, enforce_quota, levels, ..<_>::default() }
     }
 
-    pub(super) fn restart(&mut self, id: u8) -> Result<(), Failure> {
+    pub(super) fn restart(&mut self, id: HostId) -> Result<(), Failure> {
         let (options, partitions, number) = (self.options(id), self.partitions(), self.number_of(id));
         let tree_options = self.tree_options(id);
         let again_us = self.rng.range(500, 5000);
@@ -429,7 +430,7 @@ impl World {
     /// Opens copies of a folder with a bit flipped: each is refused, or gives the state exactly.
     fn open_damaged(
         &mut self,
-        id: u8,
+        id: HostId,
         whole: &FaultyDisk,
         record: u64,
         open: impl Fn(&mut FaultyDisk) -> Result<Opened, StorageError>,
@@ -457,7 +458,7 @@ impl World {
     }
 
     /// What a server has found on its disk is what it was told to store, and what was committed.
-    pub(super) fn judge_recovered(&mut self, id: u8, partitions: &[Recovered]) -> Result<(), Failure> {
+    pub(super) fn judge_recovered(&mut self, id: HostId, partitions: &[Recovered]) -> Result<(), Failure> {
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         let wrong = |what: String| wrong(format!("server {id} has recovered {what}"));
         let Some(first) = partitions.first() else { return wrong("no partition".into()) };
@@ -490,7 +491,7 @@ impl World {
         Ok(())
     }
 
-    fn recovered(&mut self, id: u8, opened: Opened) -> Result<(), Failure> {
+    fn recovered(&mut self, id: HostId, opened: Opened) -> Result<(), Failure> {
         let Opened { log, partitions, snapshot } = opened;
         self.judge_recovered(id, &partitions)?;
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
@@ -509,7 +510,12 @@ impl World {
         self.start(id, partitions, log)
     }
 
-    fn start(&mut self, id: u8, recovered: Vec<Recovered>, log: stoa_storage::Log) -> Result<(), Failure> {
+    fn start(
+        &mut self,
+        id: HostId,
+        recovered: Vec<Recovered>,
+        log: stoa_storage::Log,
+    ) -> Result<(), Failure> {
         let (servers, now) = (self.settings_of(id), self.machines[&id].clock.now(self.now_us));
         let (mut threads, mut has_forest) = (Vec::new(), false);
         for (partition, recovered) in (0..).zip(recovered) {
@@ -529,6 +535,10 @@ impl World {
                 own.forest = None;
             }
             has_forest = own.forest.is_some();
+            if self.is_reader(id) {
+                // Of which site it is its parent says.
+                own.site = None;
+            }
             let part = match joins {
                 _ if self.is_reader(id) => ServerPart::Reader,
                 true => ServerPart::Joins,
@@ -565,7 +575,7 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn room(&mut self, id: u8) {
+    pub(super) fn room(&mut self, id: HostId) {
         if let Some(machine) = self.machines.get_mut(&id) {
             machine.held.disk.set_capacity(u64::MAX);
             machine.is_full = false;
@@ -573,21 +583,21 @@ impl World {
     }
 
     /// A server, if it runs.
-    pub(super) fn process(&self, id: u8) -> Option<&Process> {
+    pub(super) fn process(&self, id: HostId) -> Option<&Process> {
         self.machines.get(&id)?.process.as_ref()
     }
 
-    pub(super) fn process_mut(&mut self, id: u8) -> Option<&mut Process> {
+    pub(super) fn process_mut(&mut self, id: HostId) -> Option<&mut Process> {
         self.machines.get_mut(&id)?.process.as_mut()
     }
 
     /// All servers but one.
-    pub(super) fn others(&self, id: u8) -> Vec<u8> {
+    pub(super) fn others(&self, id: HostId) -> Vec<HostId> {
         self.machines.keys().copied().filter(|other| *other != id).collect()
     }
 
     /// Those servers that run.
-    pub(super) fn running(&self) -> impl Iterator<Item = (u8, &Process)> {
+    pub(super) fn running(&self) -> impl Iterator<Item = (HostId, &Process)> {
         self.machines.iter().filter_map(|(id, machine)| Some((*id, machine.process.as_ref()?)))
     }
 }

@@ -34,6 +34,20 @@ mod whole;
 mod workload;
 mod world;
 
+/// What a server is called in a world. Those that belong to an ensemble have this number there, which is a byte; of readers
+/// there may be more.
+pub type HostId = u16;
+
+/// Servers of an ensemble, as a world calls them.
+pub(crate) fn of_hosts(numbers: &[u8]) -> Vec<HostId> {
+    numbers.iter().map(|number| HostId::from(*number)).collect()
+}
+
+/// The number of a server that belongs to an ensemble, or may.
+pub(crate) fn number(host: HostId) -> u8 {
+    u8::try_from(host).expect("who belongs to an ensemble has a number that is a byte")
+}
+
 pub(crate) use abroad::{Abroad, Envoy, FromAbroad};
 pub use client::Tally;
 pub(crate) use client::{Caller, Client, USERS, Workload};

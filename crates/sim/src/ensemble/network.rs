@@ -2,6 +2,7 @@
 //! messages on them that are lost, doubled, late or overtaken. What a process has sent never arrives after its successor
 //! has a connection.
 
+use super::HostId;
 use super::costs::Traffic;
 use super::process::Chunks;
 use crate::rng::Rng;
@@ -11,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A message on its way.
 #[derive(Debug, Clone)]
 pub(super) struct Parcel {
-    pub(super) from: u8,
-    pub(super) to: u8,
+    pub(super) from: HostId,
+    pub(super) to: HostId,
     pub(super) partition: u8,
     pub(super) message: Bytes,
     pub(super) snapshot: Option<Chunks>,
@@ -49,9 +50,9 @@ pub(super) struct Weather {
 #[derive(Default)]
 pub(super) struct Network {
     /// By the two servers and the partition.
-    links: BTreeMap<(u8, u8, u8), Wire>,
+    links: BTreeMap<(HostId, HostId, u8), Wire>,
     /// From, to and partition: there nothing arrives.
-    cuts: BTreeSet<(u8, u8, u8)>,
+    cuts: BTreeSet<(HostId, HostId, u8)>,
     pub(super) weather: Weather,
     /// What messages cost, if they cost anything.
     pub(super) traffic: Option<Traffic>,
@@ -63,7 +64,7 @@ pub(super) struct Network {
     pub(super) late: u64,
 }
 
-fn pair(a: u8, b: u8, partition: u8) -> (u8, u8, u8) {
+fn pair(a: HostId, b: HostId, partition: u8) -> (HostId, HostId, u8) {
     (a.min(b), a.max(b), partition)
 }
 
@@ -73,7 +74,7 @@ impl Network {
     }
 
     /// Nothing that a partition of one server sends arrives at the other any more.
-    pub(super) fn cut(&mut self, from: u8, to: u8, partition: u8) {
+    pub(super) fn cut(&mut self, from: HostId, to: HostId, partition: u8) {
         self.cuts.insert((from, to, partition));
     }
 
@@ -82,34 +83,34 @@ impl Network {
         self.cuts.clear();
     }
 
-    fn is_whole(&self, a: u8, b: u8, partition: u8) -> bool {
+    fn is_whole(&self, a: HostId, b: HostId, partition: u8) -> bool {
         !self.cuts.contains(&(a, b, partition)) && !self.cuts.contains(&(b, a, partition))
     }
 
     /// Whether a partition of two servers has a connection.
-    pub(super) fn is_up(&self, a: u8, b: u8, partition: u8) -> bool {
+    pub(super) fn is_up(&self, a: HostId, b: HostId, partition: u8) -> bool {
         self.links.get(&pair(a, b, partition)).is_some_and(|link| link.up)
     }
 
     /// Whether what one server sends arrives at the other one, whatever it is of.
-    pub(super) fn passes_one_way(&self, from: u8, to: u8) -> bool {
+    pub(super) fn passes_one_way(&self, from: HostId, to: HostId) -> bool {
         !self.cuts.contains(&(from, to, 0))
     }
 
     /// The same for both ways.
-    pub(super) fn passes(&self, a: u8, b: u8) -> bool {
+    pub(super) fn passes(&self, a: HostId, b: HostId) -> bool {
         self.passes_one_way(a, b) && self.passes_one_way(b, a)
     }
 
     /// Whether two running servers could be connected; `Err` says when to try again.
-    pub(super) fn reaches(&self, a: u8, b: u8, partition: u8, now_us: u64) -> Result<(), u64> {
+    pub(super) fn reaches(&self, a: HostId, b: HostId, partition: u8, now_us: u64) -> Result<(), u64> {
         let link = self.links.get(&pair(a, b, partition)).copied().unwrap_or_default();
         let is_open = self.is_whole(a, b, partition) && now_us >= link.noticed_us;
         if is_open { Ok(()) } else { Err(now_us + 50_000) }
     }
 
     /// Makes a connection between two running servers; `Err` says when to try again.
-    pub(super) fn connect(&mut self, a: u8, b: u8, partition: u8, now_us: u64) -> Result<bool, u64> {
+    pub(super) fn connect(&mut self, a: HostId, b: HostId, partition: u8, now_us: u64) -> Result<bool, u64> {
         let reaches = self.reaches(a, b, partition, now_us);
         let link = self.links.entry(pair(a, b, partition)).or_default();
         if link.up {
@@ -122,7 +123,7 @@ impl Network {
     }
 
     /// A connection ends; both have noticed at the time given. Returns whether there was one.
-    pub(super) fn disconnect(&mut self, a: u8, b: u8, partition: u8, noticed_us: u64) -> bool {
+    pub(super) fn disconnect(&mut self, a: HostId, b: HostId, partition: u8, noticed_us: u64) -> bool {
         let link = self.links.entry(pair(a, b, partition)).or_default();
         link.noticed_us = link.noticed_us.max(noticed_us);
         std::mem::replace(&mut link.up, false)
@@ -131,7 +132,7 @@ impl Network {
     /// Sends a message: returns when which parcels arrive.
     pub(super) fn send(
         &mut self,
-        (from, to, partition): (u8, u8, u8),
+        (from, to, partition): (HostId, HostId, u8),
         message: Bytes,
         snapshot: Option<Chunks>,
         (now_us, rng): (u64, &mut Rng),
@@ -181,7 +182,7 @@ impl Network {
     }
 
     /// A parcel has come to its end; `None` when it does not arrive.
-    pub(super) fn arrive(&mut self, id: u64) -> (Option<Parcel>, Option<(u8, u8)>) {
+    pub(super) fn arrive(&mut self, id: u64) -> (Option<Parcel>, Option<(HostId, HostId)>) {
         let Some(parcel) = self.parcels.remove(&id) else { return (None, None) };
         let Parcel { from, to, partition, .. } = parcel;
         let link = self.links.get(&pair(from, to, partition)).copied().unwrap_or_default();

@@ -1,5 +1,6 @@
 //! Whoever looks after the servers: their settings, and servers that nobody knows any more.
 
+use super::HostId;
 use super::client::Client;
 use super::roster::{Roster, Wish};
 use super::workload::Tagged;
@@ -13,7 +14,7 @@ const OUT_US: u64 = 4_000_000;
 
 impl World {
     /// The list in the settings of a server: it says who founds the ensemble, or who may be joined.
-    pub(super) fn settings_of(&self, id: u8) -> String {
+    pub(super) fn settings_of(&self, id: HostId) -> String {
         let all = self.settings.members();
         if all == 1 || self.is_reader(id) {
             return String::new();
@@ -26,7 +27,7 @@ impl World {
     }
 
     /// Somebody asks a server for another list of servers, until it is so.
-    pub(super) fn enter_operator(&mut self, through: u8, wish: Wish) {
+    pub(super) fn enter_operator(&mut self, through: HostId, wish: Wish) {
         let (index, rng) = (self.clients.len(), self.rng.fork());
         let (manners, server) =
             (self.settings.manners, usize::from(through - self.settings.manners.first_id));

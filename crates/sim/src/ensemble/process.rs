@@ -11,6 +11,7 @@ use super::history::{Did, items};
 use super::places::check_places;
 use super::sockets::Socket;
 use super::visitor::Judges;
+use super::{HostId, number};
 use crate::disk_thread::{LogDone, LogThread, SnapshotDone, SnapshotThread};
 use crate::rng::Rng;
 use crate::trace::Trace;
@@ -20,8 +21,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use stoa_check::{Checker, Violation, wrong};
 use stoa_core::{
-    Append, ConnectionId, DiskId, HistoryId, Items, KnownDisks, Levels, Now, ParentOutput, PeerOutput,
-    ReaderOutput, Shard, ShardMessage, Slices, SnapshotOutput, Standing, Starts, StateLoader,
+    Append, ConnectionId, DiskId, HistoryId, Items, KnownDisks, Levels, Now, ParentOutput, ParentTraits,
+    PeerOutput, ReaderOutput, Shard, ShardMessage, Slices, SnapshotOutput, Standing, Starts, StateLoader,
 };
 use stoa_group::{Entry, EntryKind, Restored, Store};
 use stoa_tree::Options;
@@ -64,13 +65,13 @@ pub(super) enum Input {
     /// Something of another site.
     Abroad(FromAbroad),
     /// A reader is connected, has gone, or says something.
-    ReaderConnected(ConnectionId),
+    ReaderConnected(ConnectionId, Levels),
     ReaderLost(ConnectionId),
     ReaderSays(ConnectionId, Bytes),
     /// The snapshot that a reader was sent is there, or was given up.
     ReaderSnapshotSent(ConnectionId, bool),
     /// At a reader: its parent is connected, has gone, or a partition of it says something.
-    ParentConnected(u64, HistoryId),
+    ParentConnected(u64, HistoryId, ParentTraits),
     /// Another parent than the one on this connection would be better.
     ParentBetter(u64),
     ParentLost(u64),
@@ -203,7 +204,7 @@ impl Thread {
 
 /// A running server.
 pub(super) struct Process {
-    pub(super) id: u8,
+    pub(super) id: HostId,
     pub(super) threads: Vec<Thread>,
     pub(super) log: LogThread,
     pub(super) log_busy: bool,
@@ -228,6 +229,9 @@ pub(super) struct Process {
 
 pub(super) type Done = Result<(), Stop>;
 
+/// Whose snapshot it is that a reader takes over: its parent's, which has no number there.
+const PARENT: u8 = u8::MAX;
+
 /// How long a server that is told to stop waits for what is under way.
 const STOP_PATIENCE_US: u64 = 1_000_000;
 
@@ -238,7 +242,7 @@ pub(super) fn entry_at(stored: &Restored, position: u64) -> Option<&Entry> {
 
 /// Prints what a server has applied behind a position. Where it has several partitions, one of these has, and what it
 /// was given is somewhere in the log.
-fn tell_items(server: u8, of: Option<u8>, (from, applied): (u64, u64), scene: &mut Scene<'_>) {
+fn tell_items(server: HostId, of: Option<u8>, (from, applied): (u64, u64), scene: &mut Scene<'_>) {
     if let Some(of) = of {
         let slices = scene.stored.entries.iter().filter(|entry| entry.kind == EntryKind::Payload);
         let slices = slices.flat_map(|entry| Slices::new(entry.payload.clone())).flatten();
@@ -262,7 +266,7 @@ fn tell_items(server: u8, of: Option<u8>, (from, applied): (u64, u64), scene: &m
 
 impl Process {
     /// A server that has just been started.
-    pub(super) fn new(id: u8, alone: bool, threads: Vec<Thread>, log: LogThread, now: Now) -> Self {
+    pub(super) fn new(id: HostId, alone: bool, threads: Vec<Thread>, log: LogThread, now: Now) -> Self {
         Self {
             id,
             threads,
@@ -563,7 +567,7 @@ impl Process {
         let (id, now) = (self.id, scene.now);
         let core = &mut self.threads[usize::from(of)].core;
         match input {
-            Input::ReaderConnected(reader) => core.reader_connected(reader, now),
+            Input::ReaderConnected(reader, levels) => core.reader_connected(reader, levels, now),
             Input::ReaderLost(reader) => core.reader_lost(reader, now),
             Input::ReaderSnapshotSent(reader, arrived) => core.reader_snapshot_sent(reader, arrived, now),
             Input::ReaderSays(reader, word) => {
@@ -585,12 +589,11 @@ impl Process {
         let (id, now) = (self.id, scene.now);
         let first = &mut self.threads[0].core;
         match input {
-            Input::ParentConnected(link, history) => {
+            Input::ParentConnected(link, history, traits) => {
                 if !first.parent_met(history, now) {
                     return wrong(format!("reader {id} is of another history than its parent"));
                 }
-                // Some parents are of the first release that had readers.
-                first.parent_connected(link, link % 4 != 0, now);
+                first.parent_connected(link, traits, now);
             }
             Input::ParentBetter(link) => {
                 // Who is let go is told why.
@@ -608,7 +611,7 @@ impl Process {
                 read.map_err(|_| Violation::new(format!("reader {id} cannot read its parent")))?;
             }
             Input::ParentSnapshot(message, chunks) => {
-                self.offered(id, message, chunks, scene)?;
+                self.offered(PARENT, message, chunks, scene)?;
                 if self.arrived.is_none() {
                     self.threads[0].core.parent_snapshot_declined(now);
                 }
@@ -647,7 +650,7 @@ impl Process {
         self.poll_ties(of, out);
         while let Some(output) = self.core(of).poll_peer() {
             // It is the only member, and a client may write into the list of servers; nobody is in that.
-            let own = PeerOutput::Members { members: vec![self.id], removed: BTreeMap::new() };
+            let own = PeerOutput::Members { members: vec![number(self.id)], removed: BTreeMap::new() };
             if scene.judges.checker.is_some() && output != PeerOutput::Servers && output != own {
                 return wrong(format!("a server alone has something for others: {output:?}"));
             }

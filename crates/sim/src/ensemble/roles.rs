@@ -2,6 +2,7 @@
 
 use super::machine::Machine;
 use super::world::World;
+use super::{HostId, number};
 use std::collections::BTreeMap;
 use stoa_core::{Company, RoleKeeper, ServerRole};
 
@@ -39,12 +40,12 @@ impl Machine {
 }
 
 impl World {
-    fn founds(&self, id: u8) -> bool {
+    fn founds(&self, id: HostId) -> bool {
         self.settings.ids(self.settings.servers).contains(&id)
     }
 
     /// Whether this is a reader.
-    pub(super) fn is_reader(&self, id: u8) -> bool {
+    pub(super) fn is_reader(&self, id: HostId) -> bool {
         if !self.settings.switches {
             return usize::from(id - self.settings.manners.first_id) >= self.settings.members();
         }
@@ -54,18 +55,20 @@ impl World {
     }
 
     /// What a server is called in its own settings.
-    pub(super) fn number_of(&self, id: u8) -> u8 {
-        if self.settings.switches && self.is_reader(id) { READER_ID } else { id }
+    pub(super) fn number_of(&self, id: HostId) -> u8 {
+        let is_reader = self.settings.switches && self.is_reader(id);
+        // Of many readers some have no number of their own.
+        if is_reader { READER_ID } else { u8::try_from(id).unwrap_or(READER_ID) }
     }
 
     /// The list by which a server that has been one before is a member.
-    pub(super) fn list_of_role(&self, id: u8) -> Option<&str> {
+    pub(super) fn list_of_role(&self, id: HostId) -> Option<&str> {
         let list = &self.machines.get(&id)?.held.role.list;
         (self.settings.switches && !list.is_empty()).then_some(list)
     }
 
     /// Nobody needs what this server has: it belongs to the ensemble by nobody's account.
-    pub(super) fn is_only_reader(&self, id: u8) -> bool {
+    pub(super) fn is_only_reader(&self, id: HostId) -> bool {
         if !self.settings.switches {
             return self.is_reader(id);
         }
@@ -74,13 +77,13 @@ impl World {
                 let standing = process.first().status();
                 [&standing.voters, &standing.observers, &standing.outgoing]
                     .iter()
-                    .any(|all| all.contains(&id))
+                    .any(|all| all.iter().any(|it| HostId::from(*it) == id))
             });
         self.is_reader(id) && !is_known
     }
 
     /// Looks whether a server is to be something else, and has it begin anew as that.
-    pub(super) fn look_at_role(&mut self, id: u8) {
+    pub(super) fn look_at_role(&mut self, id: HostId) {
         if !self.settings.switches || self.machines[&id].looked_us + LOOK_US > self.now_us {
             return;
         }
@@ -95,13 +98,14 @@ impl World {
         let Some(process) = &machine.process else { return };
         let first = if founds { ServerRole::Member } else { ServerRole::Reader };
         let role = &mut machine.held.role;
-        let keeper = role.keeper.get_or_insert_with(|| RoleKeeper::new(id, (first, None), true, patience_us));
+        let keeper =
+            role.keeper.get_or_insert_with(|| RoleKeeper::new(number(id), (first, None), true, patience_us));
         let core = &process.threads[0].core;
         let listed = lines(core.servers().unwrap_or_default());
         role.lines.extend(listed.clone());
         let Some(change) = keeper.look(core, company, now_us) else { return };
         keeper.change(change);
-        if listed.contains_key(&id) {
+        if listed.contains_key(&number(id)) {
             let company = core.company().into_iter().filter(|other| !listed.contains_key(other));
             let company = company.filter_map(|other| role.lines.get(&other));
             role.list = listed.values().chain(company).map(|line| line.clone() + "\n").collect();
@@ -112,16 +116,16 @@ impl World {
         self.crash(id, "it goes on in another role", false);
     }
 
-    fn company(&self, id: u8) -> Company {
+    fn company(&self, id: HostId) -> Company {
         let voters = self.process(id).map(|process| process.first().status().voters).unwrap_or_default();
-        let others: Vec<u8> = voters.into_iter().filter(|voter| *voter != id).collect();
+        let others: Vec<HostId> = voters.into_iter().map(HostId::from).filter(|voter| *voter != id).collect();
         let finds_nobody = !others.is_empty() && !others.iter().any(|voter| self.is_open(id, *voter, 0));
         let mut company = Company {
             is_refused: finds_nobody,
             has_address: self.founds(id) || self.list_of_role(id).is_some(),
             ..Company::default()
         };
-        let list_of = |id: u8| {
+        let list_of = |id: HostId| {
             let text = self.process(id)?.first().servers()?.to_owned();
             let version = i64::from_str_radix(text.rsplit_once("version=")?.1.trim(), 16).ok()?;
             Some((version, text))

@@ -1,5 +1,6 @@
 //! Lists of servers, as they stand in `/zookeeper/config`, and what reconfig makes of them; naively.
 
+use super::HostId;
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,16 +19,16 @@ pub(crate) enum Role {
 /// Who should belong to the ensemble.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Roster {
-    roles: BTreeMap<u8, Role>,
+    roles: BTreeMap<HostId, Role>,
 }
 
-impl FromIterator<(u8, Role)> for Roster {
-    fn from_iter<I: IntoIterator<Item = (u8, Role)>>(servers: I) -> Self {
+impl FromIterator<(HostId, Role)> for Roster {
+    fn from_iter<I: IntoIterator<Item = (HostId, Role)>>(servers: I) -> Self {
         Self { roles: servers.into_iter().collect() }
     }
 }
 
-fn line(id: u8, role: Role) -> String {
+fn line(id: HostId, role: Role) -> String {
     let role = match role {
         Role::Participant => "participant",
         Role::Observer => "observer",
@@ -37,7 +38,7 @@ fn line(id: u8, role: Role) -> String {
 
 impl Roster {
     /// All of them vote.
-    pub(crate) fn of_participants(ids: impl IntoIterator<Item = u8>) -> Self {
+    pub(crate) fn of_participants(ids: impl IntoIterator<Item = HostId>) -> Self {
         ids.into_iter().map(|id| (id, Role::Participant)).collect()
     }
 
@@ -58,16 +59,16 @@ impl Roster {
         self.roles.iter().map(|(id, role)| line(*id, *role) + "\n").collect()
     }
 
-    pub(crate) fn contains(&self, id: u8) -> bool {
+    pub(crate) fn contains(&self, id: HostId) -> bool {
         self.roles.contains_key(&id)
     }
 
-    pub(crate) fn ids(&self) -> impl Iterator<Item = u8> {
+    pub(crate) fn ids(&self) -> impl Iterator<Item = HostId> {
         self.roles.keys().copied()
     }
 
     /// Those with this role.
-    pub(crate) fn with(&self, role: Role) -> Vec<u8> {
+    pub(crate) fn with(&self, role: Role) -> Vec<HostId> {
         self.roles.iter().filter(|(_, its)| **its == role).map(|(id, _)| *id).collect()
     }
 
@@ -86,8 +87,8 @@ impl Roster {
 /// What a reconfig asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wish {
-    joining: Vec<(u8, Role)>,
-    leaving: Vec<u8>,
+    joining: Vec<(HostId, Role)>,
+    leaving: Vec<HostId>,
     /// The whole list, instead of the two.
     all: Option<Roster>,
     /// Only if this is the list in force; -1 for any.
@@ -101,7 +102,7 @@ impl Wish {
     }
 
     /// Something about these servers; `seen` is the version of a list that the client knows.
-    pub(crate) fn any(rng: &mut Rng, servers: &Range<u8>, seen: i64) -> Self {
+    pub(crate) fn any(rng: &mut Rng, servers: &Range<HostId>, seen: i64) -> Self {
         let mut wish = match rng.below(6) {
             0 => Self::all(any_roster(rng, servers.clone())),
             1 | 2 => Self { joining: vec![any_server(rng, servers)], ..Self::nothing() },
@@ -124,7 +125,7 @@ impl Wish {
     /// The request's body.
     pub(crate) fn encode(&self, body: &mut Vec<u8>) {
         let joining: Vec<String> = self.joining.iter().map(|(id, role)| line(*id, *role)).collect();
-        let leaving: Vec<String> = self.leaving.iter().map(u8::to_string).collect();
+        let leaving: Vec<String> = self.leaving.iter().map(HostId::to_string).collect();
         let all = self.all.as_ref().map(Roster::text);
         for text in [Some(joining.join(",")), Some(leaving.join(",")), all] {
             let text = text.filter(|text| !text.is_empty());
@@ -134,14 +135,14 @@ impl Wish {
     }
 }
 
-fn any_server(rng: &mut Rng, servers: &Range<u8>) -> (u8, Role) {
+fn any_server(rng: &mut Rng, servers: &Range<HostId>) -> (HostId, Role) {
     let role = if rng.one_in(4) { Role::Observer } else { Role::Participant };
-    (servers.start + rng.index(servers.len()) as u8, role)
+    (servers.start + rng.index(servers.len()) as HostId, role)
 }
 
 /// One with at least one participant.
-pub(crate) fn any_roster(rng: &mut Rng, servers: Range<u8>) -> Roster {
-    let first = servers.start + rng.index(servers.len()) as u8;
+pub(crate) fn any_roster(rng: &mut Rng, servers: Range<HostId>) -> Roster {
+    let first = servers.start + rng.index(servers.len()) as HostId;
     let mut roster = Roster::of_participants([first]);
     for _ in 0..rng.index(servers.len() + 2) {
         let (id, role) = any_server(rng, &servers);

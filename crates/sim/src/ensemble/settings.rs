@@ -1,5 +1,6 @@
 //! What kind of life a simulated ensemble has.
 
+use super::HostId;
 use std::ops::Range;
 
 use stoa_core::{Config, ForestConfig, Limits, digest_id};
@@ -58,7 +59,7 @@ pub struct Manners {
     /// How many clients.
     pub clients: usize,
     /// The id of the first server, from which the others go on.
-    pub first_id: u8,
+    pub first_id: HostId,
     /// Most requests that one client has under way.
     pub window: usize,
     /// Mean time between two bursts of a client, microseconds.
@@ -437,8 +438,8 @@ impl Settings {
     }
 
     /// What the servers' ids begin with in the life of a seed that is one among many kinds.
-    pub(crate) fn first_id(seed: u64) -> u8 {
-        u8::from(seed % 7 != 5)
+    pub(crate) fn first_id(seed: u64) -> HostId {
+        HostId::from(seed % 7 != 5)
     }
 
     /// How many may belong to the ensemble.
@@ -468,8 +469,8 @@ impl Settings {
     }
 
     /// The ids of the first servers, so many of them.
-    pub(crate) fn ids(&self, count: usize) -> Range<u8> {
+    pub(crate) fn ids(&self, count: usize) -> Range<HostId> {
         let first = self.manners.first_id;
-        first..first + count as u8
+        first..first + count as HostId
     }
 }

@@ -3,12 +3,13 @@
 //! A tie is a connection of a reader to its parent. What is said on it arrives in order, as long as it lasts; where the way
 //! is cut it arrives later. A reader knows some addresses, of members and of other readers, and goes from one to the next.
 
+use super::HostId;
 use super::machine::draw_disk;
 use super::process::{Chunks, Input};
 use super::world::{Happening, World};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
-use stoa_core::{ConnectionId, ParentOutput, ReaderOutput};
+use stoa_core::{ConnectionId, Levels, ParentOutput, ParentTraits, ReaderOutput};
 use stoa_storage::faulty::FaultyDisk;
 
 /// What passes on a tie.
@@ -46,8 +47,8 @@ struct Lane {
 
 #[derive(Debug)]
 struct Tie {
-    reader: u8,
-    parent: u8,
+    reader: HostId,
+    parent: HostId,
     lives: (u64, u64),
     to_reader: Lane,
     to_parent: Lane,
@@ -61,7 +62,7 @@ impl Tie {
         }
     }
 
-    fn id(&self, of: TieEnd) -> u8 {
+    fn id(&self, of: TieEnd) -> HostId {
         match of {
             TieEnd::Reader => self.reader,
             TieEnd::Parent => self.parent,
@@ -80,21 +81,23 @@ impl Tie {
 #[derive(Debug, Default)]
 pub(super) struct Ties {
     ties: BTreeMap<u64, Tie>,
+    /// The ties by what the parents call the readers.
+    names: BTreeMap<ConnectionId, u64>,
     last: u64,
     /// The parents that each reader may have, the one that it tries next first.
-    addresses: BTreeMap<u8, VecDeque<u8>>,
+    addresses: BTreeMap<HostId, VecDeque<HostId>>,
 }
 
 impl World {
     /// A reader has started, or has lost its parent.
-    pub(super) fn seek_soon(&mut self, reader: u8, within_us: u64) {
+    pub(super) fn seek_soon(&mut self, reader: HostId, within_us: u64) {
         let life = self.machines.get(&reader).map_or(0, |machine| machine.life);
         let after = self.rng.range(100, within_us);
         self.schedule(after, Happening::Seek(reader, life));
     }
 
     /// A reader looks for a parent.
-    pub(super) fn seek(&mut self, reader: u8, life: u64) {
+    pub(super) fn seek(&mut self, reader: HostId, life: u64) {
         let has_one = self.ties.ties.values().any(|tie| tie.reader == reader && tie.to_reader.is_open);
         if self.in_life(reader, life).is_none() || has_one {
             return;
@@ -111,16 +114,21 @@ impl World {
         let lives = (life, self.machines[&parent].life);
         let tie = Tie { reader, parent, lives, to_reader: lane(), to_parent: lane() };
         self.ties.ties.insert(link, tie);
+        self.ties.names.insert(ConnectionId::of_reader(link), link);
         self.counts.ties += 1;
         self.note("tie", format_args!("{link}: reader {reader} below {parent}"));
+        let levels = self.process(reader).map_or(Levels::UNSAID, |it| it.first().tree().levels());
         for of in 0..self.partitions() {
-            self.push(parent, of, Input::ReaderConnected(ConnectionId::of_reader(link)));
+            self.push(parent, of, Input::ReaderConnected(ConnectionId::of_reader(link), levels));
         }
-        self.push(reader, 0, Input::ParentConnected(link, history));
+        // Some parents are of the first release that had readers, but none of those that are of a site.
+        let is_of_site = self.settings.config.site.is_some();
+        let traits = ParentTraits { takes_reads: is_of_site || link % 4 != 0, is_of_site };
+        self.push(reader, 0, Input::ParentConnected(link, history, traits));
     }
 
     /// From now on a reader knows this parent alone, or nobody.
-    pub(crate) fn hang(&mut self, reader: u8, parent: Option<u8>) {
+    pub(crate) fn hang(&mut self, reader: HostId, parent: Option<HostId>) {
         self.ties.addresses.insert(reader, parent.into_iter().collect());
     }
 
@@ -129,22 +137,22 @@ impl World {
         self.ties.ties.values().filter(|tie| tie.to_reader.is_open).count()
     }
 
-    fn next_parent(&mut self, reader: u8) -> Option<u8> {
+    fn next_parent(&mut self, reader: HostId) -> Option<HostId> {
         if !self.ties.addresses.contains_key(&reader) {
             let first = self.settings.manners.first_id;
             if self.settings.switches {
                 // Any of them may be a reader itself by now, and lead nowhere.
-                let mut known: VecDeque<u8> = self.others(reader).into();
+                let mut known: VecDeque<HostId> = self.others(reader).into();
                 known.rotate_left(self.rng.index(known.len()));
                 self.ties.addresses.insert(reader, known);
                 return self.next_parent(reader);
             }
-            let mut known: VecDeque<u8> = (0..self.rng.range(1, 3))
-                .map(|_| first + self.rng.index(self.machines.len()) as u8)
+            let mut known: VecDeque<HostId> = (0..self.rng.range(1, 3))
+                .map(|_| first + self.rng.index(self.machines.len()) as HostId)
                 .filter(|id| *id != reader)
                 .collect();
             // Some are known by other readers alone, but for one.
-            known.push_back(first + self.rng.index(self.settings.servers) as u8);
+            known.push_back(first + self.rng.index(self.settings.servers) as HostId);
             self.ties.addresses.insert(reader, known);
         }
         let known = self.ties.addresses.get_mut(&reader).expect("it was just made");
@@ -156,7 +164,7 @@ impl World {
     /// What a turn of a server has said to readers below it, and to its parent.
     pub(super) fn carry_ties(
         &mut self,
-        id: u8,
+        id: HostId,
         of: u8,
         readers: Vec<(Vec<ConnectionId>, ReaderOutput)>,
         parent: Vec<ParentOutput>,
@@ -165,7 +173,7 @@ impl World {
             names.into_iter().map(move |name| (name, output.clone())).collect::<Vec<_>>()
         });
         for (name, output) in each {
-            let link = self.ties.ties.keys().copied().find(|link| ConnectionId::of_reader(*link) == name);
+            let link = self.ties.names.get(&name).copied();
             let Some(link) = link else { continue };
             match output {
                 ReaderOutput::Say(word) => {
@@ -280,6 +288,7 @@ impl World {
         let is_gone = !tie.to_reader.is_open && !tie.to_parent.is_open;
         if is_gone {
             self.ties.ties.remove(&link);
+            self.ties.names.remove(&ConnectionId::of_reader(link));
         }
         if self.in_life(id, life).is_none() {
             return;
@@ -298,13 +307,13 @@ impl World {
     }
 
     /// A server has ended: so have its ties, which the others notice within the time given.
-    pub(super) fn untie_all(&mut self, id: u8, within_us: u64) {
+    pub(super) fn untie_all(&mut self, id: HostId, within_us: u64) {
         for (link, end) in self.ties_of(id) {
             self.untie(link, end, within_us);
         }
     }
 
-    fn ties_of(&self, id: u8) -> Vec<(u64, TieEnd)> {
+    fn ties_of(&self, id: HostId) -> Vec<(u64, TieEnd)> {
         let ends = self.ties.ties.iter().flat_map(|(link, tie)| {
             [(*link, TieEnd::Reader, tie.reader), (*link, TieEnd::Parent, tie.parent)]
         });
@@ -312,7 +321,7 @@ impl World {
     }
 
     /// A reader finds that another parent than its own would be better.
-    pub(super) fn offer_better(&mut self, id: u8) {
+    pub(super) fn offer_better(&mut self, id: HostId) {
         let own = self.ties.ties.iter().find(|(_, tie)| tie.reader == id && tie.to_reader.is_open);
         if let Some(link) = own.map(|(link, _)| *link) {
             self.push(id, 0, Input::ParentBetter(link));
@@ -320,7 +329,7 @@ impl World {
     }
 
     /// One of the ties of a server breaks.
-    pub(super) fn break_tie(&mut self, id: u8) {
+    pub(super) fn break_tie(&mut self, id: HostId) {
         let all = self.ties_of(id);
         if !all.is_empty() {
             let (link, end) = *self.rng.pick(&all);
@@ -329,7 +338,7 @@ impl World {
     }
 
     /// The disk of a reader is lost: nobody counts on it.
-    pub(super) fn empty_reader(&mut self, id: u8) {
+    pub(super) fn empty_reader(&mut self, id: HostId) {
         self.troubled(0);
         self.crash(id, "its disk is lost", true);
         let (disk, disk_id) = (FaultyDisk::new(self.rng.next_u64()), draw_disk(&mut self.rng));
@@ -339,8 +348,13 @@ impl World {
         }
     }
 
+    /// Those that are no readers.
+    pub(crate) fn member_ids(&self) -> Vec<HostId> {
+        self.machines.keys().copied().filter(|id| !self.is_reader(*id)).collect()
+    }
+
     /// The readers, in the end.
-    pub(crate) fn readers(&self) -> Vec<u8> {
+    pub(crate) fn readers(&self) -> Vec<HostId> {
         self.machines.keys().copied().filter(|id| self.is_reader(*id)).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! What the timelines of servers with several partitions have come to: all servers have the same state at each
 //! position that two of them were seen at, and what follows from that about sessions and the list of servers.
 
+use super::HostId;
 use super::roster::{CONFIG, Roster};
 use std::collections::{BTreeMap, BTreeSet};
 use stoa_check::{Checked, wrong};
@@ -28,7 +29,7 @@ pub(crate) struct Timelines {
 
 impl Timelines {
     /// A server has come to a position of a partition.
-    pub(super) fn reached(&mut self, server: u8, partition: u8, position: u64, tree: &Tree) -> Checked {
+    pub(super) fn reached(&mut self, server: HostId, partition: u8, position: u64, tree: &Tree) -> Checked {
         let course = self.all.entry(partition).or_default();
         let digest = tree.digest();
         if *course.digests.entry(position).or_insert(digest) != digest {

@@ -5,6 +5,7 @@ use super::process::Input;
 use super::roster::{Roster, Wish};
 use super::settings::Faults;
 use super::world::{Failure, Happening, World};
+use super::{HostId, number, of_hosts};
 use stoa_storage::DiskErrorKind;
 use stoa_storage::faulty::Fault;
 
@@ -182,7 +183,7 @@ impl World {
     }
 
     /// One between this server and another one ends, or that of a reader with its parent.
-    fn break_a_connection(&mut self, id: u8) {
+    fn break_a_connection(&mut self, id: HostId) {
         let other = self.any_id();
         if self.is_reader(id) || self.is_reader(other) {
             let reader = if self.is_reader(id) { id } else { other };
@@ -199,11 +200,11 @@ impl World {
         }
     }
 
-    fn any_id(&mut self) -> u8 {
-        self.settings.manners.first_id + self.rng.index(self.machines.len()) as u8
+    fn any_id(&mut self) -> HostId {
+        self.settings.manners.first_id + self.rng.index(self.machines.len()) as HostId
     }
 
-    fn strike(&mut self, id: u8, trouble: Trouble) {
+    fn strike(&mut self, id: HostId, trouble: Trouble) {
         let (calls, jump_ms) = (self.rng.below(30), self.rng.range(0, 20_000) as i64 - 10_000);
         let fails = self.rng.one_in(4);
         let Some(machine) = self.machines.get_mut(&id) else { return };
@@ -222,7 +223,7 @@ impl World {
 
     /// What one thread of a server says to another one is late for a while. A leader may end before its log was told of
     /// what others of its threads know already to be under way.
-    fn words_are_late(&mut self, id: u8) {
+    fn words_are_late(&mut self, id: HostId) {
         let to_log = self.rng.one_in(3);
         let between = (self.any_partition(), if to_log { 0 } else { self.any_partition() });
         let until_us = self.now_us + self.rng.range(1000, WORDS_LATE_US);
@@ -236,7 +237,7 @@ impl World {
     }
 
     /// One thread stands still for a while; the others of its server go on.
-    fn stall(&mut self, id: u8) {
+    fn stall(&mut self, id: HostId) {
         let of = self.any_partition();
         let until_us = self.now_us + self.rng.range(1000, STALL_US);
         let Some(machine) = self.machines.get_mut(&id) else { return };
@@ -259,7 +260,7 @@ impl World {
     }
 
     /// The network falls apart for a while; of servers with several partitions sometimes only for one of them.
-    fn fall_apart(&mut self, id: u8) {
+    fn fall_apart(&mut self, id: HostId) {
         if self.partitions() > 1 && self.rng.one_in(2) {
             return self.cut_one(id);
         }
@@ -271,7 +272,7 @@ impl World {
             1 => others.iter().for_each(|other| self.cut_ways(*other, id)),
             2 => others.iter().for_each(|other| self.cut_ways(id, *other)),
             _ => {
-                let (here, there): (Vec<u8>, Vec<u8>) =
+                let (here, there): (Vec<HostId>, Vec<HostId>) =
                     self.machines.keys().copied().partition(|_| self.rng.one_in(2));
                 for (a, b) in here.iter().flat_map(|a| there.iter().map(move |b| (*a, *b))) {
                     self.cut_ways(a, b);
@@ -292,12 +293,12 @@ impl World {
     }
 
     /// Nothing that one server sends arrives at the other, whatever partition it is of.
-    fn cut_ways(&mut self, from: u8, to: u8) {
+    fn cut_ways(&mut self, from: HostId, to: HostId) {
         (0..self.partitions()).for_each(|of| self.network.cut(from, to, of));
     }
 
     /// Two servers do not hear of each other in one partition, for a while.
-    fn cut_one(&mut self, id: u8) {
+    fn cut_one(&mut self, id: HostId) {
         let (other, of, for_us) = (self.any_id(), self.any_partition(), self.rng.range(10_000, 1_000_000));
         if id == other {
             return;
@@ -312,7 +313,7 @@ impl World {
     }
 
     /// Nothing passes between a server and one client, or all, for a while: no way, or one way only.
-    fn cut_off_clients(&mut self, id: u8) {
+    fn cut_off_clients(&mut self, id: HostId) {
         let for_us = self.rng.range(50_000, 5_000_000);
         self.troubled(for_us);
         let all = 0..self.clients.len();
@@ -328,12 +329,12 @@ impl World {
 
     /// Who leads the newest term.
     #[must_use]
-    pub fn leader(&self) -> Option<u8> {
+    pub fn leader(&self) -> Option<HostId> {
         self.judges.history.leader()
     }
 
     /// A server's process ends, and does not start again.
-    pub fn kill(&mut self, id: u8) {
+    pub fn kill(&mut self, id: HostId) {
         if let Some(machine) = self.machines.get_mut(&id) {
             machine.stays_down = true;
         }
@@ -342,8 +343,8 @@ impl World {
 
     /// The roots of the trees that a running server knows of.
     #[must_use]
-    pub fn roots(&self, id: u8) -> Vec<u8> {
-        self.process(id).map_or_else(Vec::new, |process| process.first().roots())
+    pub fn roots(&self, id: HostId) -> Vec<HostId> {
+        self.process(id).map_or_else(Vec::new, |process| of_hosts(&process.first().roots()))
     }
 
     /// The time, microseconds.
@@ -372,7 +373,7 @@ impl World {
 
     /// How far a running server has applied the timeline.
     #[must_use]
-    pub fn applied(&self, id: u8) -> Option<u64> {
+    pub fn applied(&self, id: HostId) -> Option<u64> {
         Some(self.process(id)?.first().applied())
     }
 
@@ -383,7 +384,7 @@ impl World {
     }
 
     /// A server ends, with its machine if `power` is lost, and does not start before [`World::rise`].
-    pub fn fell(&mut self, id: u8, power: bool) {
+    pub fn fell(&mut self, id: HostId, power: bool) {
         if let Some(machine) = self.machines.get_mut(&id) {
             machine.stays_down = true;
         }
@@ -392,29 +393,29 @@ impl World {
     }
 
     /// The leader hands over the lead: to this one, or to whom it chooses.
-    pub fn hand_over(&mut self, leader: u8, to: Option<u8>) {
-        self.push(leader, 0, Input::HandOver(to));
+    pub fn hand_over(&mut self, leader: HostId, to: Option<HostId>) {
+        self.push(leader, 0, Input::HandOver(to.map(number)));
     }
 
     /// A server is told to stop: it finishes what it has begun, and hands over the lead if it has it.
-    pub fn stop(&mut self, id: u8) {
+    pub fn stop(&mut self, id: HostId) {
         (0..self.partitions()).for_each(|of| _ = self.push(id, of, Input::Stop));
     }
 
     /// Somebody asks a server for another list of servers, these and no others, all of them voters.
-    pub fn reconfigure(&mut self, through: u8, voters: &[u8]) {
+    pub fn reconfigure(&mut self, through: HostId, voters: &[HostId]) {
         let wish = Wish::all(Roster::of_participants(voters.iter().copied()));
         self.enter_operator(through, wish);
     }
 
     /// Those who vote, as far as a running server knows.
     #[must_use]
-    pub fn voters(&self, id: u8) -> Option<Vec<u8>> {
-        Some(self.process(id)?.first().status().voters)
+    pub fn voters(&self, id: HostId) -> Option<Vec<HostId>> {
+        Some(of_hosts(&self.process(id)?.first().status().voters))
     }
 
     /// A server that was felled starts.
-    pub fn rise(&mut self, id: u8) {
+    pub fn rise(&mut self, id: HostId) {
         if let Some(machine) = self.machines.get_mut(&id) {
             machine.stays_down = false;
         }
@@ -422,7 +423,7 @@ impl World {
     }
 
     /// The machine of a server loses power at one of the next calls to its disk.
-    pub fn lose_power_after(&mut self, id: u8, calls: u64) {
+    pub fn lose_power_after(&mut self, id: HostId, calls: u64) {
         self.troubled(1_000_000);
         if let Some(machine) = self.machines.get_mut(&id) {
             machine.held.disk.fault_after(calls, Fault::PowerLoss);
@@ -430,7 +431,7 @@ impl World {
     }
 
     /// A process stands still for so many microseconds.
-    pub fn pause(&mut self, id: u8, for_us: u64) {
+    pub fn pause(&mut self, id: HostId, for_us: u64) {
         self.troubled(for_us);
         let until_us = self.now_us + for_us;
         if let Some(machine) = self.machines.get_mut(&id) {
@@ -442,7 +443,7 @@ impl World {
     }
 
     /// A disk has only so many bytes more, for so many microseconds.
-    pub fn fill_disk(&mut self, id: u8, room: u64, for_us: u64) {
+    pub fn fill_disk(&mut self, id: HostId, room: u64, for_us: u64) {
         self.troubled(for_us);
         if let Some(machine) = self.machines.get_mut(&id) {
             machine.held.disk.set_capacity(machine.held.disk.used() + room);
@@ -452,7 +453,7 @@ impl World {
     }
 
     /// A disk takes `factor` times as long for everything, for so many microseconds.
-    pub fn slow_disk(&mut self, id: u8, factor: u64, for_us: u64) {
+    pub fn slow_disk(&mut self, id: HostId, factor: u64, for_us: u64) {
         self.troubled(for_us + 300 * factor * 8);
         if let Some(machine) = self.machines.get_mut(&id) {
             machine.slow_until_us = self.now_us + for_us;
@@ -461,7 +462,7 @@ impl World {
     }
 
     /// Nothing arrives at or from a server any more, before [`World::mend`].
-    pub fn isolate(&mut self, id: u8) {
+    pub fn isolate(&mut self, id: HostId) {
         let others = self.others(id);
         for other in others {
             self.cut(id, other);
@@ -470,7 +471,7 @@ impl World {
     }
 
     /// Nothing that one sends arrives at the other any more, before [`World::mend`].
-    pub fn cut(&mut self, from: u8, to: u8) {
+    pub fn cut(&mut self, from: HostId, to: HostId) {
         self.troubled(0);
         self.cut_ways(from, to);
     }

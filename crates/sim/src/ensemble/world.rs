@@ -9,12 +9,13 @@ use super::loss::Lost;
 use super::machine::Machine;
 use super::met::Met;
 use super::network::{Network, Weather};
-use super::process::{Chunks, Input, Key, Scene, Stop, TurnOutput};
+use super::process::{Chunks, Input, Key, Process, Scene, Stop, TurnOutput};
 use super::settings::Settings;
 use super::ties::{TieEnd, Ties};
 use super::trouble::Trouble;
 use super::visitor::{Judges, Visitor};
 use super::workload::Tagged;
+use super::{HostId, number};
 use crate::disk_thread::SnapshotDone;
 use crate::rng::Rng;
 use crate::trace::Trace;
@@ -168,33 +169,33 @@ pub(super) enum Happening {
     /// What was held up on a connection, one way, may go on.
     Freed(Key, Way),
     /// A thread of a server has a turn.
-    Turn(u8, u8),
+    Turn(HostId, u8),
     /// What one thread of a server has said arrives at another one, in this life of the server.
-    Word(u8, u64, u8, u8),
+    Word(HostId, u64, u8, u8),
     /// A log's thread is done, in this life of its server.
-    LogDone(u8, u64),
+    LogDone(HostId, u64),
     /// A snapshot's thread is done, in this life of its server.
-    SnapshotDone(u8, u64),
+    SnapshotDone(HostId, u64),
     /// A message arrives.
     Parcel(u64),
     /// A partition of two servers tries to connect.
-    Meet(u8, u8, u8),
+    Meet(HostId, HostId, u8),
     /// A connection between two servers breaks.
-    Break(u8, u8, u8),
+    Break(HostId, HostId, u8),
     /// A server notices that a partition's connection to another one has ended.
-    Lost(u8, u64, u8, u8),
+    Lost(HostId, u64, HostId, u8),
     /// A server learns what became of the snapshot that it sent.
-    Sent(u8, u64, u8, bool),
+    Sent(HostId, u64, HostId, bool),
     /// A server ends, if this is still its life.
-    End(u8, u64),
+    End(HostId, u64),
     /// A machine starts again.
-    Restart(u8),
+    Restart(HostId),
     /// A disk has room again.
-    Room(u8),
+    Room(HostId),
     /// The network is whole again, unless it fell apart once more.
     Mend(u64),
     /// A reader looks for a parent, in this life.
-    Seek(u8, u64),
+    Seek(HostId, u64),
     /// A word arrives at this end of a tie.
     Said(u64, TieEnd),
     /// This end of a tie notices that it is gone.
@@ -224,7 +225,7 @@ pub struct World {
     pub(super) now_us: u64,
     pub(super) events: BinaryHeap<Reverse<(u64, u64, Happening)>>,
     next_event: u64,
-    pub(super) machines: BTreeMap<u8, Machine>,
+    pub(super) machines: BTreeMap<HostId, Machine>,
     pub(super) network: Network,
     /// Readers and their parents.
     pub(super) ties: Ties,
@@ -237,7 +238,7 @@ pub struct World {
     spoke: BTreeMap<i64, u64>,
     pub(super) troubled_until_us: u64,
     /// The server that has had a turn in the last step, and which of its threads.
-    pub(super) turned: Option<(u8, u8)>,
+    pub(super) turned: Option<(HostId, u8)>,
     pub(super) healing: bool,
     pub(super) counts: Outcome,
     /// What may be moved from partition to partition.
@@ -248,9 +249,9 @@ pub struct World {
     /// A copy of a server's folder from earlier.
     pub(super) backup: Option<Backup>,
     /// What servers have for other sites, and in which life.
-    pub(super) abroad: Vec<(u8, u64, Abroad)>,
+    pub(super) abroad: Vec<(HostId, u64, Abroad)>,
     /// At which feature levels servers can work that have another release.
-    pub(super) levels: BTreeMap<u8, Levels>,
+    pub(super) levels: BTreeMap<HostId, Levels>,
 }
 
 impl World {
@@ -277,7 +278,7 @@ impl World {
         let all = settings.members() + settings.readers;
         let founders = settings.ids(servers);
         let machines = settings.ids(all).map(|id| (id, Machine::new(&mut rng, !founders.contains(&id))));
-        let machines: BTreeMap<u8, Machine> = machines.collect();
+        let machines: BTreeMap<HostId, Machine> = machines.collect();
         let faults = &settings.faults;
         let weather = Weather {
             loss_percent: faults.loss_percent,
@@ -331,7 +332,7 @@ impl World {
     }
 
     /// What a server has said and heard since then.
-    pub(crate) fn exchanged(&self, id: u8) -> Exchanged {
+    pub(crate) fn exchanged(&self, id: HostId) -> Exchanged {
         self.network.traffic.as_ref().map(|traffic| traffic.exchanged(id)).unwrap_or_default()
     }
 
@@ -445,7 +446,7 @@ impl World {
         self.events.push(Reverse((at_us, self.next_event, event)));
     }
 
-    pub(super) fn schedule_turn(&mut self, id: u8, of: u8, at_us: u64) {
+    pub(super) fn schedule_turn(&mut self, id: HostId, of: u8, at_us: u64) {
         let Some(machine) = self.machines.get_mut(&id) else { return };
         let Some(process) = &mut machine.process else { return };
         let thread = &mut process.threads[usize::from(of)];
@@ -459,7 +460,7 @@ impl World {
     }
 
     /// Hands something to a thread of a server, if that runs.
-    pub(super) fn push(&mut self, id: u8, of: u8, input: Input) -> bool {
+    pub(super) fn push(&mut self, id: HostId, of: u8, input: Input) -> bool {
         let process = self.process_mut(id);
         let Some(process) = process else { return false };
         process.push(of, input);
@@ -469,7 +470,7 @@ impl World {
     }
 
     /// The machine of a server that is in this life.
-    pub(super) fn in_life(&mut self, id: u8, life: u64) -> Option<&mut Machine> {
+    pub(super) fn in_life(&mut self, id: HostId, life: u64) -> Option<&mut Machine> {
         self.machines.get_mut(&id).filter(|machine| machine.life == life && machine.process.is_some())
     }
 
@@ -506,12 +507,12 @@ impl World {
             Happening::Break(a, b, of) => self.part(a, b, of, 20_000),
             Happening::Lost(id, life, peer, of) => {
                 if self.in_life(id, life).is_some() {
-                    self.push(id, of, Input::PeerLost(peer));
+                    self.push(id, of, Input::PeerLost(number(peer)));
                 }
             }
             Happening::Sent(id, life, to, arrived) => {
                 if self.in_life(id, life).is_some() {
-                    self.push(id, 0, Input::SnapshotSent(to, arrived));
+                    self.push(id, 0, Input::SnapshotSent(number(to), arrived));
                 }
             }
             Happening::End(id, life) => {
@@ -538,7 +539,7 @@ impl World {
 
     // ---- servers ----
 
-    fn turn(&mut self, id: u8, of: u8) -> Result<(), Failure> {
+    fn turn(&mut self, id: HostId, of: u8) -> Result<(), Failure> {
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         let now = machine.clock.now(self.now_us);
         let Some(process) = &mut machine.process else { return Ok(()) };
@@ -571,7 +572,8 @@ impl World {
         let (has_inputs, appends) = (thread.has_inputs(), thread.core.append_bytes() > 0);
         let has_inputs = has_inputs || thread.core.has_more_to_apply();
         let (has_stopped, has_rest) = (out.has_stopped, out.has_rest);
-        let changed = circle.symmetric_difference(&thread.circle.servers).copied().collect();
+        let changed = circle.symmetric_difference(&thread.circle.servers);
+        let changed = changed.map(|peer| HostId::from(*peer)).collect();
         self.carry(id, of, out);
         self.circle_changed(id, of, changed);
         let reconfigs = self.judges.history.reconfigs() + self.judges.timelines.reconfigs();
@@ -604,7 +606,7 @@ impl World {
     }
 
     /// Carries what a turn of a thread has let out.
-    fn carry(&mut self, id: u8, of: u8, out: TurnOutput) {
+    fn carry(&mut self, id: HostId, of: u8, out: TurnOutput) {
         for (key, bytes) in out.sent {
             let at = match &mut self.network.traffic {
                 Some(traffic) => traffic.answers(id, self.now_us, bytes.len() as u64),
@@ -631,13 +633,13 @@ impl World {
             self.meet_all(id);
         }
         for sender in out.told {
-            self.tell_sender(sender, id, true);
+            self.tell_sender(sender.into(), id, true);
         }
         for output in out.peers {
             match output {
                 PeerOutput::Send { to, message } => {
                     self.counts.frames += u64::from(message.is_of_forest());
-                    self.post((id, to, of), message.encode().join().into(), None);
+                    self.post((id, to.into(), of), message.encode().join().into(), None);
                 }
                 PeerOutput::Members { .. }
                 | PeerOutput::Leads(_)
@@ -645,7 +647,7 @@ impl World {
                 | PeerOutput::Founds(_)
                 | PeerOutput::Began { .. } => {}
                 PeerOutput::Snapshot { to, position, message } => {
-                    let chunks = self.snapshot_at(id, position);
+                    let (chunks, to) = (self.snapshot_at(id, position), HostId::from(to));
                     let is_up = self.network.is_up(id, to, of);
                     self.note(
                         "snapshot",
@@ -660,7 +662,7 @@ impl World {
         }
     }
 
-    fn post(&mut self, link: (u8, u8, u8), message: Vec<u8>, chunks: Option<Chunks>) {
+    fn post(&mut self, link: (HostId, HostId, u8), message: Vec<u8>, chunks: Option<Chunks>) {
         self.trace.mix(&message);
         let message = Bytes::from(message);
         for (after, parcel) in self.network.send(link, message, chunks, (self.now_us, &mut self.rng)) {
@@ -669,7 +671,7 @@ impl World {
     }
 
     /// A server learns what became of the snapshot that it has sent to another.
-    pub(super) fn tell_sender(&mut self, sender: u8, to: u8, taken: bool) {
+    pub(super) fn tell_sender(&mut self, sender: HostId, to: HostId, taken: bool) {
         let life = self.machines.get(&sender).map_or(0, |machine| machine.life);
         let after = self.rng.range(200, 3000);
         self.schedule(after, Happening::Sent(sender, life, to, taken));
@@ -686,8 +688,8 @@ impl World {
         let Some(parcel) = arrived else { return };
         let is_snapshot = parcel.snapshot.is_some();
         let input = match parcel.snapshot {
-            Some(chunks) => Input::Snapshot(parcel.from, parcel.message, chunks),
-            None => Input::Peer(parcel.from, parcel.message),
+            Some(chunks) => Input::Snapshot(number(parcel.from), parcel.message, chunks),
+            None => Input::Peer(number(parcel.from), parcel.message),
         };
         if !self.push(parcel.to, parcel.partition, input) && is_snapshot {
             self.tell_sender(parcel.from, parcel.to, false);
@@ -695,7 +697,7 @@ impl World {
     }
 
     /// What one thread of a server has said arrives at another one, unless it is late for a while.
-    fn word_arrives(&mut self, id: u8, life: u64, between: (u8, u8)) {
+    fn word_arrives(&mut self, id: HostId, life: u64, between: (u8, u8)) {
         if self.in_life(id, life).is_none() {
             return;
         }
@@ -708,7 +710,7 @@ impl World {
     }
 
     /// The thread of a server that writes snapshots has done something: those partitions learn of it that it concerns.
-    fn snapshot_done(&mut self, id: u8, input: Input) {
+    fn snapshot_done(&mut self, id: HostId, input: Input) {
         let all = 0..self.partitions();
         let (one, others) = match input {
             Input::Written(SnapshotDone::Taken(of) | SnapshotDone::Finished { only: Some(of), .. }) => {
@@ -726,14 +728,17 @@ impl World {
     }
 
     /// Whether a server runs, and wants a partition of its to be connected to the other one.
-    pub(super) fn is_open(&self, id: u8, to: u8, of: u8) -> bool {
+    pub(super) fn is_open(&self, id: HostId, to: HostId, of: u8) -> bool {
         // A reader is connected with its parent and with readers below it alone.
         let process = self.process(id).filter(|_| !self.is_reader(id));
-        process.is_some_and(|it| it.threads[usize::from(of)].circle.servers.contains(&to))
+        let to = u8::try_from(to).ok();
+        let is_in =
+            |it: &Process| to.is_some_and(|to| it.threads[usize::from(of)].circle.servers.contains(&to));
+        process.is_some_and(is_in)
     }
 
     /// A partition of a server connects to others than before.
-    fn circle_changed(&mut self, id: u8, of: u8, changed: Vec<u8>) {
+    fn circle_changed(&mut self, id: HostId, of: u8, changed: Vec<HostId>) {
         for peer in changed {
             if self.is_open(id, peer, of) {
                 let after = self.rng.range(500, 20_000);
@@ -745,7 +750,7 @@ impl World {
     }
 
     /// A server has something new to say to all others.
-    pub(super) fn meet_all(&mut self, id: u8) {
+    pub(super) fn meet_all(&mut self, id: HostId) {
         let others = self.others(id);
         for of in 0..self.partitions() {
             for other in &others {
@@ -756,14 +761,14 @@ impl World {
     }
 
     /// What a server that runs says of its history.
-    pub(super) fn standing(&self, id: u8) -> Standing {
+    pub(super) fn standing(&self, id: HostId) -> Standing {
         let process = self.process(id);
         process.map_or(Standing::New, |process| process.first().standing())
     }
 
     /// Two servers say which histories they have, as that is not the same. They do so again: sooner or later they
     /// have the same.
-    fn acquaint(&mut self, a: u8, b: u8, of: u8) -> Result<(), Failure> {
+    fn acquaint(&mut self, a: HostId, b: HostId, of: u8) -> Result<(), Failure> {
         let (one, other) = (self.standing(a), self.standing(b));
         let have_two = one.history().is_some() && other.history().is_some();
         if have_two {
@@ -774,7 +779,7 @@ impl World {
             Ok(()) if of == 0 && !have_two => {
                 for (id, peer, says) in [(a, b, other), (b, a, one)] {
                     let disk = self.machines.get(&peer).map(|it| it.disk_id).unwrap_or_default();
-                    self.push(id, of, Input::PeerMet(peer, disk, says));
+                    self.push(id, of, Input::PeerMet(number(peer), disk, says));
                 }
             }
             Ok(()) => {}
@@ -785,7 +790,7 @@ impl World {
     }
 
     /// A partition of two servers tries to connect.
-    fn meet(&mut self, a: u8, b: u8, of: u8) -> Result<(), Failure> {
+    fn meet(&mut self, a: HostId, b: HostId, of: u8) -> Result<(), Failure> {
         if !self.is_open(a, b, of) || !self.is_open(b, a, of) {
             return Ok(());
         }
@@ -801,7 +806,7 @@ impl World {
                     let (disk, starts) = shown.unwrap_or_default();
                     let levels = self.process(peer).map_or(Levels::UNSAID, |it| it.first().tree().levels());
                     let has_forest = self.process(peer).is_some_and(|process| process.has_forest);
-                    self.push(id, of, Input::PeerConnected(peer, disk, starts, levels, has_forest));
+                    self.push(id, of, Input::PeerConnected(number(peer), disk, starts, levels, has_forest));
                 }
             }
             Err(again_us) => self.schedule_at(again_us, Happening::Meet(a, b, of)),
@@ -810,7 +815,7 @@ impl World {
     }
 
     /// A partition's connection between two servers ends, which they notice within the time given.
-    pub(super) fn part(&mut self, a: u8, b: u8, of: u8, within_us: u64) {
+    pub(super) fn part(&mut self, a: HostId, b: HostId, of: u8, within_us: u64) {
         let after = [self.rng.below(within_us + 1), self.rng.below(within_us + 1)];
         let noticed_us = self.now_us + after[0].max(after[1]);
         if !self.network.disconnect(a, b, of, noticed_us) {

@@ -2,6 +2,7 @@
 
 use super::board::Board;
 use super::witness::programs;
+use crate::ensemble::HostId;
 use crate::ensemble::World;
 use std::collections::BTreeSet;
 use stoa_check::{Checked, wrong};
@@ -12,8 +13,8 @@ use stoa_tree::Tree;
 struct Verdict<'a> {
     world: &'a World,
     board: &'a Board,
-    members: Vec<u8>,
-    one: u8,
+    members: Vec<HostId>,
+    one: HostId,
     partitions: u8,
     placement: &'a Placement,
 }
@@ -37,7 +38,7 @@ pub(super) fn compare(world: &World, board: &Board) -> Checked {
 }
 
 impl<'a> Verdict<'a> {
-    fn tree(&self, id: u8, partition: u8) -> &'a Tree {
+    fn tree(&self, id: HostId, partition: u8) -> &'a Tree {
         self.world.partition_of(id, partition).tree()
     }
 
@@ -75,8 +76,9 @@ impl<'a> Verdict<'a> {
         let mut pending = vec![String::from("/")];
         while let Some(path) = pending.pop() {
             let of = self.placement.of(&path);
-            let list =
-                |id: u8| -> Option<Vec<&str>> { Some(self.tree(id, of).get(&path)?.children().collect()) };
+            let list = |id: HostId| -> Option<Vec<&str>> {
+                Some(self.tree(id, of).get(&path)?.children().collect())
+            };
             let Some(names) = list(self.one) else { continue };
             if let Some(id) = self.members.iter().find(|id| list(**id).as_ref() != Some(&names)) {
                 return wrong(format!(

@@ -6,6 +6,7 @@ use super::meeting::{SILENCE_US, at_of, site_of};
 use super::storms::Storm;
 use super::upto::Upto;
 use super::{HUB_AT, Passage, SiteRun};
+use crate::ensemble::HostId;
 use crate::ensemble::World;
 use crate::rng::Rng;
 use std::collections::BTreeMap;
@@ -66,7 +67,7 @@ pub(super) fn set_clocks(worlds: &mut [World], rng: &mut Rng) {
 
 impl SiteRun {
     /// Whether a server stands still, and says nothing.
-    pub(super) fn stands_still(&self, at: usize, server: u8) -> bool {
+    pub(super) fn stands_still(&self, at: usize, server: HostId) -> bool {
         self.plan.is_automatic() && self.worlds[at].is_paused(server)
     }
 
@@ -225,7 +226,7 @@ impl SiteRun {
             self.reign_has_begun(at, server)?;
         }
         // One that does not lead its site any more may not know it yet, and brings nothing about.
-        let is_first = self.first_of(at).is_some_and(|first| first.status().id == server);
+        let is_first = self.first_of(at).is_some_and(|first| HostId::from(first.status().id) == server);
         if acts && is_first && reign < self.absences.reign {
             let last = self.absences.reign;
             return wrong(format!("site {} is the hub of reign {reign}, and reign {last} has begun", at + 1));
@@ -234,7 +235,7 @@ impl SiteRun {
     }
 
     /// A reign begins. Who is given up with it is none of the sites from now on, whether it knows that or not.
-    fn reign_has_begun(&mut self, by: usize, server: u8) -> Checked {
+    fn reign_has_begun(&mut self, by: usize, server: HostId) -> Checked {
         let Some(tree) = self.worlds[by].shard(server).map(|shard| shard.tree()) else { return Ok(()) };
         let is_news = |at: &usize| {
             let site = site_of(*at);

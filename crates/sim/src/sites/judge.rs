@@ -1,6 +1,7 @@
 //! What must hold at all sites together, at any moment and in the end.
 
 use super::{SiteRun, SitesOutcome};
+use crate::ensemble::HostId;
 use crate::ensemble::roster::CONFIG;
 use crate::ensemble::{Failure, Outcome, Whole};
 use std::collections::BTreeMap;
@@ -211,7 +212,7 @@ impl SiteRun {
 
     pub(super) fn each(
         &self,
-        look: impl Fn(usize, u8, &Whole<'_>) -> Result<(), String>,
+        look: impl Fn(usize, HostId, &Whole<'_>) -> Result<(), String>,
     ) -> Result<(), String> {
         for (at, world) in self.worlds.iter().enumerate() {
             for id in world.ids() {

@@ -3,6 +3,7 @@
 //! breaks.
 
 use crate::ensemble::Chunks;
+use crate::ensemble::HostId;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -30,7 +31,7 @@ pub(super) enum Letter {
 /// One end of a connection: a server in one of its lives, and the term that it leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct End {
-    pub(super) server: u8,
+    pub(super) server: HostId,
     pub(super) life: u64,
     pub(super) term: u64,
 }
@@ -165,7 +166,7 @@ impl Lines {
     }
 
     /// The connection that a server has with another site, as it knows of it, and which way things go to that.
-    pub(super) fn with(&self, at: usize, (server, life): (u8, u64), to: usize) -> Option<(u64, Bound)> {
+    pub(super) fn with(&self, at: usize, (server, life): (HostId, u64), to: usize) -> Option<(u64, Bound)> {
         let is_its = |call: &Call, bound: Bound| {
             let end = call.end(bound);
             (end.server, end.life) == (server, life) && !call.has_ended(bound)

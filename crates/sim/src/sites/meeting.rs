@@ -4,6 +4,7 @@
 use super::lines::{Bound, Call, End, Letter};
 use super::{HUB, HUB_AT, Passage, SiteRun};
 use crate::ensemble::FromAbroad;
+use crate::ensemble::HostId;
 use stoa_check::Checked;
 use stoa_core::{Greeting, Shard, SiteAnswer, SiteId, answer_site, upper_site};
 
@@ -234,7 +235,7 @@ impl SiteRun {
     }
 
     /// A server says something to another site.
-    pub(super) fn say(&mut self, at: usize, (server, life): (u8, u64), to: SiteId, letter: Letter) {
+    pub(super) fn say(&mut self, at: usize, (server, life): (HostId, u64), to: SiteId, letter: Letter) {
         if let Some((call, bound)) = self.lines.with(at, (server, life), at_of(to)) {
             self.post(call, bound, letter);
         }
@@ -331,11 +332,11 @@ impl SiteRun {
     /// A site has been away for longer than the log of a server of another one reaches back. Who operates that has
     /// the next server lead, whose log may, and sees for a while what comes of it: a hub has to lead for some time before
     /// it may do anything. Where all of them have led it is as with what no log has at all.
-    pub(super) fn strand(&mut self, at: usize, (server, life): (u8, u64), to: SiteId, why: &str) {
+    pub(super) fn strand(&mut self, at: usize, (server, life): (HostId, u64), to: SiteId, why: &str) {
         self.counts.stranded += 1;
         self.given_up += u64::from(self.is_healing);
         self.worlds[at].note("stranded", format_args!("server {server} cannot tell site {to} more: {why}"));
-        let (now_us, ids) = (self.now_us, self.worlds[at].ids());
+        let (now_us, ids) = (self.now_us, self.worlds[at].member_ids());
         // Sites that have lost touch with each other wait for who operates them, so long nobody may be the hub.
         self.absences.since_us = now_us;
         let (last_us, times) = self.operator.handed_over.get(&at).copied().unwrap_or_default();

@@ -21,6 +21,7 @@ mod upto;
 
 pub use plan::SitePlan;
 
+use crate::ensemble::HostId;
 use crate::ensemble::{Abroad, Client, Envoy, Failure, FromAbroad, Outcome, World};
 use crate::rng::Rng;
 use absence::Absences;
@@ -60,7 +61,7 @@ enum Passage {
     /// One end of a connection notices that it is over.
     Notice(u64, Bound),
     /// A server hears something.
-    Hear(usize, (u8, u64), FromAbroad),
+    Hear(usize, (HostId, u64), FromAbroad),
     /// Something goes wrong with a line or a site.
     Storm(storms::Storm),
     /// A site that is down starts again.
@@ -183,11 +184,11 @@ pub struct SiteRun {
     ledger: Rc<RefCell<Ledger>>,
     clients: Vec<Rc<RefCell<Traveller>>>,
     /// Attempts of leaders to reach the hub that are under way.
-    trying: BTreeMap<(usize, u8), u64>,
+    trying: BTreeMap<(usize, HostId), u64>,
     /// The last term in which each server of the hub has begun that there are sites.
-    begun: BTreeMap<(u8, u64), u64>,
+    begun: BTreeMap<(HostId, u64), u64>,
     /// What leaders know of hubs, by their site, server and life.
-    minds: BTreeMap<(usize, u8, u64), Mind>,
+    minds: BTreeMap<(usize, HostId, u64), Mind>,
     operator: Operator,
     absences: Absences,
     /// The site that is the hub, or was it last.
@@ -253,7 +254,7 @@ impl SiteRun {
 
     fn clients_come(&mut self) {
         let SitePlan { clients, sites, travel_percent, .. } = self.plan;
-        let (manners, servers) = (self.plan.life.manners, self.plan.life.servers);
+        let (manners, servers) = (self.plan.life.manners, self.plan.life.servers + self.plan.life.readers);
         for index in 0..clients {
             let resident = Resident::new(&self.ledger, index % 4 == 3, self.plan.has_program);
             let client = Client::new(index, self.rng.fork(), manners, servers, resident);
@@ -355,7 +356,7 @@ impl SiteRun {
         }
     }
 
-    fn hear_later(&mut self, at: usize, whom: (u8, u64), heard: FromAbroad) {
+    fn hear_later(&mut self, at: usize, whom: (HostId, u64), heard: FromAbroad) {
         let after = self.rng.range(100, 4000);
         self.after(after, Passage::Hear(at, whom, heard));
     }

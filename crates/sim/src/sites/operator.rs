@@ -8,6 +8,7 @@ use super::meeting::{at_of, site_of};
 use super::upto::Upto;
 use super::{HUB_AT, SiteRun};
 use crate::ensemble::FromAbroad;
+use crate::ensemble::HostId;
 use std::collections::{BTreeMap, BTreeSet};
 use stoa_check::{Checked, wrong};
 use stoa_core::{Shard, SiteId, SiteSet, SiteStanding};
@@ -471,7 +472,7 @@ impl SiteRun {
     }
 
     /// A site has more than its log can tell one that lacks it.
-    pub(super) fn is_torn(&mut self, has: usize, whom: (u8, u64), lacks: SiteId) {
+    pub(super) fn is_torn(&mut self, has: usize, whom: (HostId, u64), lacks: SiteId) {
         self.counts.torn += 1;
         self.worlds[has]
             .note("torn", format_args!("server {} cannot tell site {lacks} all that it lacks", whom.0));

@@ -178,6 +178,7 @@ impl SitePlan {
     pub fn of(seed: u64, kind: Option<&str>, sites: Option<usize>, servers: Option<usize>) -> Option<Self> {
         let mut all = Self::all();
         let is_divided = kind.is_some_and(|kind| kind.starts_with(DIVIDED));
+        let kinds = all.len() as u64;
         let kind = kind.map(|kind| kind.strip_prefix(DIVIDED).unwrap_or(kind).trim_start_matches('-'));
         if is_divided {
             // Programs cannot do it yet.
@@ -195,6 +196,9 @@ impl SitePlan {
         // One server each is quick, and has as many orders of what happens between sites.
         plan.life.servers = servers.unwrap_or(if seed.is_multiple_of(5) || seed % 5 == 3 { 3 } else { 1 });
         plan.clients = plan.sites * 2;
+        if seed / kinds % 3 == 1 {
+            plan = plan.with_readers(1 + (seed % 3) as usize);
+        }
         let ways = WAYS_MS[(seed / 2 % 3) as usize];
         plan.ways_us = ways.iter().map(|ms| ms * 1000).collect();
         if is_divided {
@@ -206,6 +210,12 @@ impl SitePlan {
             plan.partitions = partitions;
         }
         Some(plan)
+    }
+
+    /// The same, with so many readers at each site, which come and go below its servers and below each other.
+    #[must_use]
+    pub fn with_readers(self, readers: usize) -> Self {
+        Self { life: self.life.with_readers(readers), ..self }
     }
 
     /// The same, with sites that are divided over so many partitions.
@@ -257,6 +267,9 @@ impl fmt::Display for SitePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { life, sites, partitions, .. } = self;
         write!(f, "--kind {} --sites {sites} --servers {}", life.name, life.servers)?;
+        if life.readers > 0 {
+            write!(f, " --readers {}", life.readers)?;
+        }
         let mut before = " --partitions ";
         for count in partitions {
             write!(f, "{before}{count}")?;

@@ -4,6 +4,7 @@
 use super::SiteRun;
 use super::meeting::site_of;
 use crate::ensemble::FromAbroad;
+use crate::ensemble::HostId;
 use stoa_core::{Greeting, Levels, SiteAnswer};
 
 /// Those of the next release.
@@ -49,7 +50,7 @@ impl SiteRun {
     pub(super) fn compare_levels(
         &mut self,
         (leaf, greeting): (usize, &Greeting),
-        (at, (server, life)): (usize, (u8, u64)),
+        (at, (server, life)): (usize, (HostId, u64)),
         answer: SiteAnswer,
     ) -> bool {
         let Some(ours) = self.worlds[at].shard(server).map(|shard| shard.own_levels()) else { return false };

@@ -4,7 +4,7 @@
 //! What `tells!` does with them is up to whoever has this module: `ensemble_scenarios.rs` lives through each, and
 //! `planted` finds its bug in each.
 
-use stoa_sim::ensemble::{Failure, Outcome, Settings, World};
+use stoa_sim::ensemble::{Failure, HostId, Outcome, Settings, World};
 
 pub(crate) type Told = Result<(), Failure>;
 
@@ -26,7 +26,7 @@ pub(crate) fn live(
 }
 
 /// The leader, once there is one.
-fn leader(world: &mut World) -> Result<u8, Failure> {
+fn leader(world: &mut World) -> Result<HostId, Failure> {
     for _ in 0..100 {
         if let Some(leader) = world.leader()
             && world.applied(leader).is_some()
@@ -38,7 +38,7 @@ fn leader(world: &mut World) -> Result<u8, Failure> {
     Err(Failure::Liveness("no leader within ten seconds".into()))
 }
 
-fn others(leader: u8) -> [u8; 2] {
+fn others(leader: HostId) -> [HostId; 2] {
     match leader {
         1 => [2, 3],
         2 => [1, 3],
@@ -129,7 +129,7 @@ fn zookeeper_1489_void_entries_are_gone_after_a_restart() {
 }
 
 /// A server that was away so long that it needs a snapshot, sent by servers that have restarted.
-fn fall_behind(world: &mut World) -> Result<u8, Failure> {
+fn fall_behind(world: &mut World) -> Result<HostId, Failure> {
     let lagging = others(leader(world)?)[0];
     world.fell(lagging, true);
     world.pass(2 * SECOND_US)?;
@@ -281,7 +281,7 @@ fn a_lead_that_is_handed_over_loses_nobody() {
 }
 
 /// Asks for another list of servers, and waits until those in it know that it is so.
-fn change(world: &mut World, through: u8, voters: &[u8]) -> Told {
+fn change(world: &mut World, through: HostId, voters: &[HostId]) -> Told {
     world.reconfigure(through, voters);
     for _ in 0..100 {
         world.pass(100_000)?;

@@ -27,6 +27,24 @@ fn run(seed: u64, kind: &str, servers: usize) -> Result<(), stoa_sim::ensemble::
     SiteRun::new(seed, &plan, false).run().map(drop)
 }
 
+/// The same where clients are connected to readers, too.
+fn found_with_readers(kind: &str, bug: Bug) {
+    let plan = |seed| SitePlan::of(seed, Some(kind), None, Some(1)).expect("it is a kind").with_readers(2);
+    let life = |seed| SiteRun::new(seed, &plan(seed), false).run().map(drop);
+    let found = (1..=SEEDS).any(|seed| wrong(bug, || life(seed)).is_some());
+    assert!(found, "{bug:?} is not found in {SEEDS} seeds of the kind {kind}");
+}
+
+#[test]
+fn a_reader_that_asks_before_its_session_is_brought_is_found() {
+    found_with_readers("crashes", Bug::ReaderAsksWhileAway);
+}
+
+#[test]
+fn a_reader_whose_sessions_are_of_another_site_is_found() {
+    found_with_readers("travel", Bug::ReaderOfAnotherSite);
+}
+
 /// With no bug planted the copy is what it was made from.
 #[test]
 fn nothing_is_found_where_nothing_is_planted() {

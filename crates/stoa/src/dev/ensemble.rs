@@ -236,7 +236,16 @@ impl Ensemble {
         };
         // Where there were no sites before, the first one is about to begin that there are.
         let connect = self.connection_strings(answers.hub.or(Some(0)));
-        let readers = self.plan.readers().map(|readers| format!("\nreaders   {readers}")).unwrap_or_default();
+        let readers = (0..self.plan.sites.len().max(1)).filter_map(|site| {
+            let readers = self.plan.readers(site)?;
+            let of = self.plan.sites.get(site).map(|site| format!("{}  ", site.name)).unwrap_or_default();
+            Some(of + readers.as_str())
+        });
+        let readers: Vec<String> = readers.collect();
+        let readers = match &readers[..] {
+            [] => String::new(),
+            lines => format!("\nreaders   {}", lines.join("\n          ")),
+        };
         let what = match &self.plan.sites[..] {
             [_, .., last] => format!("cut {}, then status, then heal", last.name),
             _ => format!("kill {count}, then status, then start {count}"),
@@ -421,7 +430,10 @@ impl Ensemble {
 
     fn status(&self, answers: &Answers) {
         let mut said_of = None;
-        for ((server, state), mode) in self.plan.servers.iter().zip(&self.states).zip(&answers.modes) {
+        let mut all: Vec<_> = self.plan.servers.iter().zip(&self.states).zip(&answers.modes).collect();
+        // Readers are numbered behind all servers, and stand with those of their site.
+        all.sort_by_key(|((server, _), _)| server.site);
+        for ((server, state), mode) in all {
             if !self.plan.sites.is_empty() && said_of.replace(server.site) != Some(server.site) {
                 self.screen.say(&self.site(server.site, answers.hub));
             }

@@ -30,8 +30,8 @@ pub(crate) struct DevArgs {
     /// How many servers; 3 unless it is said, with --sites as many of each, and 1 unless it is said
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=50), value_name = "N")]
     servers: Option<u8>,
-    /// How many readers besides, each below two of the servers
-    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=50), value_name = "N", conflicts_with = "sites")]
+    /// How many readers besides, each below two of the servers; with --sites as many of each
+    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=50), value_name = "N")]
     readers: Option<u8>,
     /// Several ensembles with one tree, as if each was in a data centre of its own; the first one is the hub
     #[arg(long, value_delimiter = ',', value_parser = sites::site_name, value_name = "NAME,NAME...")]

@@ -27,7 +27,7 @@ const SITES: &str = "sites.txt";
 /// Everything that is decided before the first server is started.
 pub(super) struct DevPlan {
     pub(super) folder: PathBuf,
-    /// All servers, in the order of their ids, which begin with 1, and of their sites.
+    /// All servers, in the order of their ids, which begin with 1, and of their sites; readers behind all others.
     pub(super) servers: Vec<ServerPlan>,
     /// The hub first; none where there is one ensemble and nothing else.
     pub(super) sites: Vec<SitePlan>,
@@ -71,15 +71,22 @@ impl DevPlan {
         self.servers.iter().filter(move |server| server.site == site && !server.is_reader())
     }
 
-    /// Adds readers, each below two of the servers, where there are as many.
+    /// Adds readers, so many of each site, each below two of its servers, where there are as many.
     pub(super) fn add_readers(&mut self, count: u8, first_port: u16) -> Result<()> {
         if count == 0 {
             return Ok(());
         }
-        let members: Vec<u16> = self.servers.iter().map(|server| server.peer_port).collect();
+        let sites = self.sites.len().max(1);
+        let members: Vec<Vec<u16>> =
+            (0..sites).map(|site| self.servers_of(site).map(|server| server.peer_port).collect()).collect();
         let mut held = Vec::new();
         let first = if first_port == 0 { 0 } else { first_port.saturating_add(self.count()) };
-        for (index, port) in client_ports(count, first, &mut held)?.into_iter().enumerate() {
+        let total = usize::from(count) * sites;
+        let total = u8::try_from(total)
+            .map_err(|_| Failure::usage(format!("{total} readers are more than there are ids")))?;
+        for (place, port) in client_ports(total, first, &mut held)?.into_iter().enumerate() {
+            let (site, index) = (place / usize::from(count), place % usize::from(count));
+            let members = &members[site];
             let id = u8::try_from(self.servers.len() + 1).ok().filter(|id| u16::from(*id) <= SERVERS_MAX);
             let id =
                 id.ok_or_else(|| Failure::usage(format!("there can be {SERVERS_MAX} servers in all")))?;
@@ -90,8 +97,8 @@ impl DevPlan {
             };
             self.servers.push(ServerPlan {
                 id,
-                site: 0,
-                folder: self.folder.join(id.to_string()),
+                site,
+                folder: self.folder_of(site).join(id.to_string()),
                 port,
                 peer_port: above(PEER_PORTS_ABOVE, port, &mut held)?,
                 admin_port,
@@ -102,13 +109,17 @@ impl DevPlan {
         Ok(())
     }
 
+    fn folder_of(&self, site: usize) -> PathBuf {
+        self.sites.get(site).map_or_else(|| self.folder.clone(), |site| self.folder.join(&site.name))
+    }
+
     fn count(&self) -> u16 {
         u16::try_from(self.servers.len()).unwrap_or(u16::MAX)
     }
 
-    /// What clients of the readers connect to, if there are any.
-    pub(super) fn readers(&self) -> Option<String> {
-        let readers = self.servers.iter().filter(|server| server.is_reader());
+    /// What clients of the readers of a site connect to, if there are any.
+    pub(super) fn readers(&self, site: usize) -> Option<String> {
+        let readers = self.servers.iter().filter(|server| server.is_reader() && server.site == site);
         let addresses: Vec<String> = readers.map(|server| format!("{ADDRESS}:{}", server.port)).collect();
         (!addresses.is_empty()).then(|| addresses.join(","))
     }
@@ -337,7 +348,7 @@ mod tests {
         let two = |one: usize, other: usize| vec![peers[one], peers[other]];
         assert_eq!(parents, [two(0, 1), two(1, 2), two(2, 0), two(0, 1)]);
         assert_eq!(plan.servers[6].reader_of(), format!("127.0.0.1:{},127.0.0.1:{}", peers[0], peers[1]));
-        assert_eq!(plan.readers().unwrap().split(',').count(), 4);
+        assert_eq!(plan.readers(0).unwrap().split(',').count(), 4);
         let folder = tempfile::tempdir().unwrap();
         let mut alone = make(1, 0, folder.path(), Vec::new()).unwrap();
         alone.add_readers(1, 0).unwrap();
@@ -370,6 +381,22 @@ mod tests {
         let again = make(2, 0, folder.path(), two_sites()).unwrap();
         assert_eq!(again.servers[2].peer_port, plan.servers[2].peer_port);
         assert!(make(9, 0, folder.path(), vec![two_sites()[0].clone(); 29]).is_err(), "there are 254 ids");
+    }
+
+    #[test]
+    fn readers_of_sites_are_numbered_behind_all_servers_and_below_those_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut plan = make(2, 0, folder.path(), two_sites()).unwrap();
+        let before = [0, 1].map(|site| (plan.servers(site), plan.sites(site)));
+        plan.add_readers(2, 0).unwrap();
+        let places: Vec<(u8, usize)> = plan.servers.iter().map(|server| (server.id, server.site)).collect();
+        assert_eq!(places[4..], [(5, 0), (6, 0), (7, 1), (8, 1)]);
+        assert_eq!([0, 1].map(|site| (plan.servers(site), plan.sites(site))), before);
+        let peers: Vec<u16> = plan.servers.iter().map(|server| server.peer_port).collect();
+        assert_eq!(plan.servers[7].parents, [peers[3], peers[2]]);
+        assert_eq!(plan.servers[7].folder, folder.path().join("frankfurt/8"));
+        assert_eq!([0, 1].map(|site| plan.readers(site).unwrap().split(',').count()), [2, 2]);
+        assert!(plan.add_readers(200, 0).is_err(), "there are 254 ids");
     }
 
     #[test]

@@ -107,7 +107,7 @@ fn command(plan: &DevPlan, server: &ServerPlan, secret: &str) -> Result<Command>
         command.args(["--reader-port", &server.peer_port.to_string(), "--max-readers", READERS_MAX]);
     } else {
         command.args(["--servers", &plan.servers(server.site), "--server-id", &server.id.to_string()]);
-        if plan.readers().is_some() {
+        if plan.readers(server.site).is_some() {
             command.args(["--max-readers", READERS_MAX]);
         }
     }
@@ -115,7 +115,8 @@ fn command(plan: &DevPlan, server: &ServerPlan, secret: &str) -> Result<Command>
     if plan.servers.len() > CHATTY_MAX && !is_said("STOA_LOG_LEVEL") && !is_said("STOA_LOG") {
         command.args(["--log-level", "warn"]);
     }
-    if let Some(site) = plan.sites.get(server.site) {
+    // A reader hears from its parent of which site it is.
+    if let Some(site) = plan.sites.get(server.site).filter(|_| !server.is_reader()) {
         command
             .args(["--site", &site.name, "--sites", &plan.sites(server.site)])
             .args(["--site-port", &server.site_port.to_string()])

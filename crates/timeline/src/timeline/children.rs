@@ -9,9 +9,10 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 
 impl<C: Copy + Ord> Timeline<C> {
-    /// A reader is connected, which is called so: as none that asks here is, or was.
-    pub fn reader_connected(&mut self, reader: C) {
-        self.readers.children.insert(reader, Child::default());
+    /// A reader is connected, which is called so: as none that asks here is, or was. One that may not be able to read
+    /// what comes next is given only what is applied here, as that tells.
+    pub fn reader_connected(&mut self, reader: C, is_behind_applied: bool) {
+        self.readers.children.insert(reader, Child { is_behind_applied, ..Child::default() });
         if self.log.is_some() {
             self.greet(reader);
         }
@@ -76,6 +77,25 @@ impl<C: Copy + Ord> Timeline<C> {
         self.readers.children.remove(&reader);
     }
 
+    /// A reader cannot be one of this server any more, for this reason.
+    pub fn end_reader(&mut self, reader: C, why: &'static str) {
+        self.readers.drop_child(reader, why);
+    }
+
+    /// At the first partition: everything is applied there that it was given. Whoever is given that alone is given more.
+    #[inline]
+    pub fn all_is_applied(&mut self) {
+        if self.readers.children.is_empty() || self.log.is_none() {
+            return;
+        }
+        self.readers.applied = self.divided();
+        let waits = self.readers.children.iter().filter(|(_, child)| child.is_behind_applied);
+        let waits: Vec<C> = waits.map(|(reader, _)| *reader).collect();
+        if !waits.is_empty() {
+            self.feed(waits);
+        }
+    }
+
     /// How many readers are below this server, and at the first partition how many of them have not got everything
     /// that was committed half a window ago.
     #[must_use]
@@ -138,6 +158,15 @@ impl<C: Copy + Ord> Timeline<C> {
         }
     }
 
+    /// The same for all of them.
+    pub fn tell_all_readers(&mut self, message: Bytes) {
+        // Who was not told yet who asks in its place takes no word.
+        if !self.readers.children.is_empty() && self.chain().is_some() {
+            let all = self.readers.all();
+            self.readers.say_to(all, Down::Service(message));
+        }
+    }
+
     /// The next thing for readers, and whom it is for.
     pub fn poll_reader(&mut self) -> Option<(Vec<C>, ReaderOutput)> {
         self.readers.to_children.pop_front()
@@ -162,14 +191,16 @@ impl<C: Copy + Ord> Timeline<C> {
     /// Readers are given what follows, as much as may be on its way. What several lack is taken out of the log once.
     fn feed(&mut self, mut readers: Vec<C>) {
         while !readers.is_empty() {
-            let mut behind: BTreeMap<u64, Vec<C>> = BTreeMap::new();
+            let mut behind: BTreeMap<(u64, u64), Vec<C>> = BTreeMap::new();
             for reader in readers.drain(..) {
                 if let Some(position) = self.is_to_have(reader) {
-                    behind.entry(position).or_default().push(reader);
+                    let waits = self.readers.children.get(&reader).is_some_and(|it| it.is_behind_applied);
+                    let upto = if waits { self.readers.applied } else { u64::MAX };
+                    behind.entry((position, upto)).or_default().push(reader);
                 }
             }
-            for (position, of) in behind {
-                let append = self.log.as_mut().and_then(|log| log.group().feed_behind(position));
+            for ((position, upto), of) in behind {
+                let append = self.log.as_mut().and_then(|log| log.group().feed_behind(position, upto));
                 let span = append.as_ref().and_then(stoa_group::Message::span);
                 let (Some(append), Some(span)) = (append, span) else { continue };
                 for reader in &of {

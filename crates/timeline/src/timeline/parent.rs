@@ -5,7 +5,7 @@ use crate::message::BadMessage;
 use crate::reader_message::{CHAIN_MAX, Down, Up};
 use crate::readers::{Below, PATIENCE_ELECTIONS, ParentOutput, TOLD_BYTES};
 use crate::requests::Requests;
-use crate::shared_log::Delivery;
+use crate::shared_log::{Attachment, Delivery, ParentTraits};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -45,14 +45,13 @@ impl<C: Copy + Ord> Timeline<C> {
     }
 
     /// There is a connection to a parent, with this number.
-    /// `takes_reads` where it is told what is read here.
-    pub fn parent_connected(&mut self, link: u64, takes_reads: bool) {
+    pub fn parent_connected(&mut self, link: u64, traits: ParentTraits) {
         self.part_from_parent();
         let now_us = self.now_us;
         if let Some(parent) = &mut self.readers.parent {
             (parent.link, parent.heard_us, parent.lacks_since_us) = (Some(link), now_us, Some(now_us));
             parent.speaks_on = Some(link);
-            parent.takes_reads = takes_reads;
+            parent.traits = traits;
         }
         self.tell_place();
     }
@@ -120,7 +119,13 @@ impl<C: Copy + Ord> Timeline<C> {
     /// Whether there is a parent that takes what is read here.
     #[must_use]
     pub fn parent_takes_reads(&self) -> bool {
-        self.readers.parent.as_ref().is_some_and(|parent| parent.is_attached && parent.takes_reads)
+        self.readers.parent.as_ref().is_some_and(|parent| parent.is_attached && parent.traits.takes_reads)
+    }
+
+    /// Whether the parent is of one of several sites, or the last one was.
+    #[must_use]
+    pub fn parent_is_of_site(&self) -> bool {
+        self.readers.parent.as_ref().is_some_and(|parent| parent.traits.is_of_site)
     }
 
     /// The next thing for the parent.
@@ -191,9 +196,9 @@ impl<C: Copy + Ord> Timeline<C> {
         if let Some(parent) = &mut self.readers.parent {
             parent.below = Some(Below { top, chain, committed: 0 });
         }
-        let parent = self.readers.parent.as_ref();
-        let (link, takes_reads) = parent.map_or((None, false), |parent| (parent.link, parent.takes_reads));
-        self.deliver_to_all(&Delivery::Attached(Some((top, link.unwrap_or(0), takes_reads))));
+        let Some(parent) = self.readers.parent.as_ref() else { return };
+        let attachment = Attachment { top, link: parent.link.unwrap_or(0), parent: parent.traits };
+        self.deliver_to_all(&Delivery::Attached(Some(attachment)));
     }
 
     fn parent_stands(&mut self, told: (u64, Option<u8>), committed: u64) {
@@ -254,16 +259,16 @@ impl<C: Copy + Ord> Timeline<C> {
     }
 
     /// At each partition: somebody else asks in its place from now on, or nobody does.
-    pub(super) fn is_attached(&mut self, by: Option<(u8, u64, bool)>) {
+    pub(super) fn is_attached(&mut self, by: Option<Attachment>) {
         let Some(parent) = &mut self.readers.parent else { return };
         parent.is_attached = by.is_some();
-        parent.takes_reads = by.is_some_and(|(.., takes_reads)| takes_reads);
+        parent.traits = by.map_or(parent.traits, |by| by.parent);
         if self.log.is_none() {
-            parent.speaks_on = by.map(|(_, link, _)| link);
+            parent.speaks_on = by.map(|by| by.link);
             self.readers.to_parent.clear();
         }
-        if let Some((top, ..)) = by {
-            self.requests.ask_through(top);
+        if let Some(by) = by {
+            self.requests.ask_through(by.top);
             self.greet_all();
         }
     }

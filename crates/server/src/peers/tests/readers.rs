@@ -39,7 +39,7 @@ fn owned_by(own: TieOwner, max: usize, change: impl FnOnce(&mut Local)) -> Side 
 }
 
 fn asker(tag: u64) -> Asker {
-    Asker { tag, is_newcomer: false, has_proved: true }
+    Asker { tag, levels: Levels::OWN, is_newcomer: false, has_proved: true }
 }
 
 /// What both come to.
@@ -148,8 +148,9 @@ fn no_hello_is_misread() {
         assert_eq!((hello.software.as_str(), hello.name().as_str()), ("puppet", "a reader"));
         let tie = hello.tie.unwrap();
         assert_eq!((tie.readers, tie.readers_max, tie.distance, tie.client_port), (0, 2, None, 2181));
-        // The text, its end, how it stands and which number it has, without which it is the hello of an older release.
-        let (text, number) = ("puppet".len(), 2);
+        // The text, its end, how it stands, and which number and which site it has, without which it is the hello of an
+        // older release.
+        let (text, number) = ("puppet".len(), 4);
         let more = 12 + number;
         for cut in 0..bytes.len() {
             let read = ReaderHello::parse(bytes[..cut].to_vec());
@@ -162,6 +163,82 @@ fn no_hello_is_misread() {
             let _ = ReaderHello::parse(changed);
         }
     });
+}
+
+#[test]
+fn a_reader_hears_of_which_site_it_is_and_says_so_to_those_below() {
+    run(async {
+        let (reader, parent) = (side(true, |_| {}), side(false, |_| {}));
+        assert_eq!(called_at(&reader, &parent).await, None);
+        parent.ties.set_site(Some("frankfurt".into()));
+        assert_eq!(called_at(&reader, &parent).await.as_deref(), Some("frankfurt"));
+        // The folder of a reader that was of another site.
+        reader.ties.set_site(Some("virginia".into()));
+        let other = Standing::Has(HistoryId([2; 16]));
+        let moved = side(true, |local| local.standing = watch::channel(other).1);
+        moved.ties.set_site(Some("virginia".into()));
+        refused(&moved, &parent, " (the site frankfurt), the data folder of the reader of ").await;
+        refused(&moved, &parent, " (the site virginia): see reader-of; to follow server 1, stop the reader")
+            .await;
+        let levels = |oldest| Levels { oldest, newest: 9 };
+        let later = of_levels(levels(2));
+        let at = |level| side(false, |local| local.level = watch::channel(level).1);
+        refused(&later, &at(1), "works at feature level 2 and above, server 1 uses level 1").await;
+        assert_eq!(meet(&later, &at(2)).await, (Ok(()), Ok(())));
+    });
+}
+
+#[test]
+fn a_release_whose_readers_follow_no_site_is_told_so() {
+    run(async {
+        let (reader, parent) = (side(true, |_| {}), side(false, |_| {}));
+        let bytes = hello_of(&reader).await;
+        let old = bytes[..bytes.len() - 2].to_vec();
+        let answer = async |bytes: Vec<u8>| {
+            let (_near, mut far) = tokio::io::duplex(1 << 10);
+            let answering = reader_hello::answer(&mut far, (&parent.local, &parent.ties), bytes);
+            timeout(Duration::from_millis(100), answering).await
+        };
+        assert!(answer(old.clone()).await.is_err(), "its proof is waited for");
+        parent.ties.set_site(Some("frankfurt".into()));
+        let why = answer(old).await.unwrap().unwrap_err();
+        assert!(why.contains("server 1 is of frankfurt, one of several sites"), "{why}");
+        assert!(answer(bytes).await.is_err());
+    });
+}
+
+/// The hello of a reader.
+async fn hello_of(reader: &Side) -> Vec<u8> {
+    let (mut near, mut far) = tokio::io::duplex(1 << 10);
+    let sides = (&reader.local, &*reader.ties);
+    let calling = reader_hello::call(&mut near, sides, ReaderPurpose::Words, &[0; 16]);
+    let reading = async {
+        let bytes = hello::receive(&mut far, FrameKind::Hello).await.unwrap();
+        hello::refuse(&mut far, "enough").await;
+        bytes
+    };
+    tokio::join!(calling, reading).1
+}
+
+/// Of which site a reader hears that it is.
+async fn called_at(reader: &Side, parent: &Side) -> Option<String> {
+    let (mut near, mut far) = tokio::io::duplex(1 << 10);
+    let answering = async {
+        let bytes = hello::receive(&mut far, FrameKind::Hello).await.unwrap();
+        reader_hello::answer(&mut far, (&parent.local, &parent.ties), bytes).await.unwrap()
+    };
+    let sides = (&reader.local, &*reader.ties);
+    let calling = reader_hello::call(&mut near, sides, ReaderPurpose::Words, &[0; 16]);
+    let (called, _) = tokio::join!(calling, answering);
+    called.unwrap().0.site
+}
+
+/// A reader that can work at these feature levels.
+fn of_levels(levels: Levels) -> Side {
+    let own = TieOwner { is_reader: true, id: None, tag: 7 };
+    let local = Puppet::new(255, Some("a secret")).local;
+    let (ties, mut events) = Ties::new(own, levels, (2, 2181), local.share.partitions);
+    Side { local, ties, events: events.remove(0) }
 }
 
 /// A tie of a parent, and what comes out at the socket of whoever is below.
@@ -201,7 +278,7 @@ async fn frame_of(socket: &mut TcpStream) -> (FrameKind, Bytes) {
 fn words_pass_both_ways_in_the_order_in_which_threads_say_them() {
     run(async {
         let (mut parent, id, mut below, _run) = tied().await;
-        assert!(matches!(parent.events.recv().await, Some(TieEvent::ReaderCame(of)) if of == id));
+        assert!(matches!(parent.events.recv().await, Some(TieEvent::ReaderCame(of, _)) if of == id));
         let word = |byte: u8| Pieces::from(Bytes::from(vec![byte; 3]));
         for partition in [0, 5, 0, 3] {
             // Which of them there are only the other side has to know.
