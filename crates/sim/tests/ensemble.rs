@@ -102,7 +102,7 @@ fn a_forest_begins_when_enough_servers_have_come() {
     let live = |seed, kind| {
         let settings = Settings::of(seed, Some(3), Some(kind)).expect("it is one of the kinds");
         let mut settings = settings.with_forest();
-        settings.config.forest.iter_mut().for_each(|forest| forest.servers_min = 4);
+        settings.config.relief.forest.iter_mut().for_each(|forest| forest.servers_min = 4);
         World::new(seed, settings, false).run().expect("these seeds pass")
     };
     let total = (1..=8).map(|seed| live(seed, "members")).fold(Outcome::default(), |sum, it| sum + it);

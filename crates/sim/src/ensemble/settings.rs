@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use stoa_core::{Config, ForestConfig, Limits, digest_id};
+use stoa_core::{Config, ForestConfig, Givers, Limits, Relief, digest_id};
 
 /// Mean time between faults of a kind, in simulated milliseconds; 0 is never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -256,6 +256,7 @@ pub(crate) fn config() -> Config {
         heartbeat_ms: 20,
         election_heartbeats: 8,
         kept_bytes: 4 << 10,
+        relief: Relief { forest: None, givers: Givers::Any },
         authentication: stoa_core::Authentication {
             super_digest: Some(digest_id(SUPER)),
             ..Default::default()
@@ -382,7 +383,7 @@ impl Settings {
         let mut forest = ForestConfig::new(3, 2, 2).expect("as many children as trees");
         // As short as all other times.
         forest.limits.repeat_us = 40_000;
-        self.config.forest = Some(forest);
+        self.config.relief.forest = Some(forest);
         self
     }
 
@@ -424,6 +425,9 @@ impl Settings {
             settings.config.local_sessions.are_upgraded = seed % 8 == 1;
         }
         settings.manners.first_id = Self::first_id(seed);
+        if seed % 4 == 2 {
+            settings.config.relief.givers = Givers::Spare;
+        }
         // Folders of a lost ensemble turn up again, and would show clients that only read what nobody else has.
         if settings.manners.read_only_percent == 0 {
             settings.recoveries = Self::recoveries(seed);
