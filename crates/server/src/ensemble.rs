@@ -314,6 +314,8 @@ impl Ensemble {
                 self.snapshots_received.update(|count| count + 1);
                 if server.wants_snapshot(header.clone()) {
                     self.load(from, header, file);
+                } else {
+                    server.decline_snapshot(header, now);
                 }
             }
             PeerEvent::SnapshotSent { to, result } => {

@@ -180,6 +180,13 @@ impl Replica {
         self.servers.arrived.is_none() && self.timeline.wants_snapshot(message)
     }
 
+    /// A snapshot has come with this message, and [`Replica::wants_snapshot`] says that it is of no use.
+    pub fn decline_snapshot(&mut self, message: Bytes, now: Now) {
+        self.at(now);
+        self.timeline.decline_snapshot(message);
+        self.pump();
+    }
+
     /// A snapshot has come from another server, with this message; it is whole, and the `states` of all partitions
     /// were loaded from it. It becomes this server's state when the record that comes out of
     /// [`Replica::poll_append`] with it is durable, unless it is of no use any more.

@@ -345,11 +345,13 @@ impl World {
     fn deliver_given(&mut self, (giver, parcel): (u64, &Parcel), message: Message) {
         let (leader, to) = (message.from(), message.to());
         let mark = message.snapshot().expect("snapshots are given");
-        let is_new = |group: &Group| group.committed() < mark.position;
-        let arrives =
-            !self.cuts.contains(&(giver, to)) && self.servers[&to].group.as_ref().is_some_and(is_new);
+        let arrives = !self.cuts.contains(&(giver, to)) && self.is_up(to);
         if arrives {
-            self.server(to).arrived = parcel.snapshot.map(|state| (mark.position, state));
+            // Of what is no news it is only said to the leader that it is here.
+            let server = self.server(to);
+            if server.group.as_ref().is_some_and(|group| group.committed() < mark.position) {
+                server.arrived = parcel.snapshot.map(|state| (mark.position, state));
+            }
             let mut refused = None;
             self.with(to, |group| refused = group.take_given(message).err());
             assert_eq!(refused, None, "{}", parcel.message);

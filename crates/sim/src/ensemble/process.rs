@@ -649,6 +649,7 @@ impl Process {
         }
         let first = &mut self.threads[0].core;
         if self.arrived.is_some() || !first.wants_snapshot(message.clone()) {
+            first.decline_snapshot(message, scene.now);
             return Ok(());
         }
         let broken = |what: String| Violation::new(format!("a snapshot of server {from}: {what}"));

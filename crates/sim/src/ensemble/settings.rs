@@ -357,6 +357,19 @@ impl Settings {
         ]
     }
 
+    /// One in which members lack what the logs hold all the time, and are given snapshots by each other. It has no turn of
+    /// its own among the seeds of all kinds. The list of servers stays: what is lost with a disk could be what another one
+    /// depends on.
+    fn of_laggards() -> Self {
+        Self::variant("lags", |it| {
+            it.config.snapshot_updates = 20;
+            it.config.kept_bytes = 1 << 10;
+            let ends = Faults { crash_ms: 900, power_loss_ms: 2500, empty_ms: 2500, ..CALM };
+            let links = Faults { cut_ms: 700, break_ms: 900, pause_ms: 1500, hand_over_ms: 2000, ..ends };
+            it.faults = Faults { disk_full_ms: 2500, slow_disk_ms: 1500, loss_percent: 2, ..links };
+        })
+    }
+
     pub(crate) fn base() -> Self {
         Self {
             name: "default",
@@ -397,7 +410,7 @@ impl Settings {
     /// The kind with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::all().into_iter().find(|settings| settings.name == name)
+        Self::all().into_iter().chain([Self::of_laggards()]).find(|settings| settings.name == name)
     }
 
     /// What a seed stands for; `servers` as many as are asked for, or mostly three, and the kind that is asked for,

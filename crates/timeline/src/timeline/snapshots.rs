@@ -263,12 +263,14 @@ impl<C: Copy + Ord> Timeline<C> {
         }
     }
 
-    /// The group hears that the snapshot has not come; the next one the leader sends itself.
+    /// The group looks what the member has, which may be all that it needs; the next snapshot the leader sends itself. Was
+    /// the group told that this one has not come, it would go by what it last knew of the member, and need another one
+    /// though the member may have told a leader more, or its own state go further than that.
     fn give_up(&mut self, to: u8) {
         let (now_us, heartbeat_us) = (self.now_us, self.heartbeat_us());
         self.neighbours.delegations.fail(to, now_us, heartbeat_us);
         if let Some(log) = &mut self.log {
-            log.group().snapshot_sent(member_of(to), false);
+            log.group().snapshot_sent(member_of(to), true);
         }
     }
 
@@ -444,6 +446,22 @@ impl<C: Copy + Ord> Timeline<C> {
         let committed = self.log.as_ref().map_or(u64::MAX, |log| log.committed());
         matches!(Message::decode(message), Ok(Message::Group(message) | Message::Given(message))
             if message.snapshot().is_some_and(|mark| mark.position > committed))
+    }
+
+    /// A snapshot has come with this message that is of no use, as everything in it is here: the leader is told what is, as it
+    /// may have sent it for want of knowing.
+    pub fn decline_snapshot(&mut self, message: Bytes) {
+        let Some(log) = self.log.as_mut().filter(|_| self.readers.parent.is_none()) else { return };
+        let group = log.group();
+        let (message, is_given) = match Message::decode(message) {
+            Ok(Message::Group(message)) => (message, false),
+            Ok(Message::Given(message)) => (message, true),
+            _ => return,
+        };
+        if message.snapshot().is_some_and(|mark| mark.position <= group.committed()) {
+            // One that contradicts what is here is of no use either.
+            let _ = if is_given { group.take_given(message) } else { group.step(message) };
+        }
     }
 
     /// A snapshot has come from another server, with this message, and is whole. Returns where in the log it stands,
