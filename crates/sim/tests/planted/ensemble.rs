@@ -95,7 +95,7 @@ fn found_where_members_lag(servers: usize, bug: Bug) {
 
 #[test]
 fn a_leader_that_takes_a_givers_word_for_the_receivers_is_found() {
-    found_where_members_lag(3, Bug::GiverSpeaksForReceiver);
+    found_where_members_lag(5, Bug::GiverSpeaksForReceiver);
 }
 
 #[test]
