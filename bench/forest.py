@@ -26,7 +26,7 @@ import wires
 FORESTS = {"stoa": (5, 5), "stoa 3-3": (3, 3)}
 STAR, PEER = "stoa star", "zookeeper"
 KINDS = [PEER, STAR, *FORESTS]
-PARTS = ["sets", "broadcast", "leader", "latency", "readers", "join"]
+PARTS = ["sets", "broadcast", "leader", "latency", "readers", "join", "lag"]
 TITLES = {
     "sets": "Sets of 1 KiB, clients at all servers (figure 6)",
     "broadcast": "Sets of 1 KiB, clients at the leader alone (figure 7)",
@@ -34,9 +34,12 @@ TITLES = {
     "latency": "One client that creates znodes of 1 KiB, one after the other (figure 10)",
     "readers": "Readers below the members that do not lead",
     "join": "Servers join at once, at half of the sets that the others can take",
+    "lag": "A server comes back that lacks more than the logs hold, at half of the sets that the others can take",
 }
 # Who feeds those that join: one of the others, before they are in the list of servers, or the leader, when they are.
 FEEDERS = {"neighbours": ["--join"], "the leader": []}
+# Who gives a server its snapshot that lacks more than the logs hold.
+GIVERS = {"a neighbour": "true", "the leader": "false"}
 CLIENT_PORT, PEER_PORT, ELECTION_PORT = 2181, 2888, 3888
 # Fifty of them share the machine.
 HEAP = ["-Xms48m", "-Xmx160m", "-XX:+UseSerialGC", "-Xss512k"]
@@ -106,9 +109,23 @@ class Ensemble(ensembles.Ensemble):
                 raise RuntimeError(f"{command} is refused")
             time.sleep(0.2)
 
+    def start_anew(self, *flags):
+        """Stops all and starts them with these flags besides."""
+        for member in self.members:
+            member.stop()
+            member.flags = [*self.flags, *flags]
+        self.launch()
+        self.wait_in_quorum()
+
     def limit(self, rate):
         for member in self.members:
             wires.limit(member.number, rate)
+
+
+def snapshots_sent(member):
+    """How many snapshots a server has sent to others."""
+    words = dict(line.split(None, 1) for line in servers.ask(member.port, "mntr", member.host).splitlines() if "\t" in line)
+    return int(words["zk_snap_count"])
 
 
 class Run(measure.Samples):
@@ -218,12 +235,50 @@ class Run(measure.Samples):
                 ensemble.reconfigure("-remove", ",".join(str(newcomer.number) for newcomer in newcomers))
             ensemble.wait_in_quorum()
 
-    def watched(self, ensemble, load, seconds, act):
+    def lag(self, ensemble):
+        """How long it takes a server to be there again, and what the others and their clients notice of it."""
+        if ensemble.kind == PEER:
+            return
+        load = ["--op", "set", "--payload", PAYLOAD, "--sessions", self.args.sessions, "--pipeline", self.args.pipeline]
+        load += ["--znodes", self.args.znodes]
+        most = measure.generate(None, ensemble.members, *load, "--warmup", 0, "--duration", self.seconds)["throughput"]
+        load += ["--prepared"]
+        half = [*load, "--warmup", 0, "--rate", int(most / 2)]
+        for giver, by_neighbours in GIVERS.items():
+            ensemble.start_anew("--neighbour-snapshots", by_neighbours)
+            before, sent = self.watched(ensemble, half, self.seconds, lambda: time.sleep(self.seconds))
+            leader = ensemble.leader()
+            lagging = next(member for member in ensemble.members if member is not leader)
+            others = [member for member in ensemble.members if member is not lagging]
+            lagging.stop(servers.signal.SIGKILL)
+            measure.generate(None, others, *load, "--operations", self.args.znodes)
+            sent_snapshots, took = snapshots_sent(leader), {}
+            clock = time.monotonic()
+
+            def come_back():
+                lagging.launch()
+                lagging.wait_in_quorum()
+                took["serves"] = time.monotonic() - clock
+
+            during, sent_during = self.watched(ensemble, half, self.seconds, come_back, others)
+            figures = {
+                "it serves after, s": took["serves"],
+                "p99 of the others' writes before, ms": before["latency_us"]["set"]["p99"] / 1e3,
+                "p99 of the others' writes meanwhile, ms": during["latency_us"]["set"]["p99"] / 1e3,
+                "MB that the leader sends meanwhile": sent_during * took["serves"] / 8,
+                "Mbit/s that the leader sends before": sent,
+                "Mbit/s that the leader sends meanwhile": sent_during,
+                "snapshots that the leader sends": snapshots_sent(leader) - sent_snapshots,
+            }
+            for figure, value in figures.items():
+                self.note_at("lag", ensemble, f"given by {giver}: {figure}", value)
+
+    def watched(self, ensemble, load, seconds, act, at=None):
         """Writes for so long, and does something at the same time; returns what the generator says, and how many Mbit/s
         the leader sent meanwhile."""
         leader, result = ensemble.leader(), {}
         writing = threading.Thread(
-            target=lambda: result.update(measure.generate(None, ensemble.members, *load, "--duration", seconds))
+            target=lambda: result.update(measure.generate(None, at or ensemble.members, *load, "--duration", seconds))
         )
         sent, clock = wires.sent()[leader.number][0], time.monotonic()
         writing.start()
@@ -297,7 +352,7 @@ def main():
     numbers = lambda text: [int(number) for number in text.split(",")]
     parser.add_argument("--servers", type=numbers, default=[3, 15, 50], help="sizes of ensembles (3,15,50)")
     parser.add_argument("--kinds", type=measure.some_of(KINDS), default=KINDS)
-    parser.add_argument("--parts", type=measure.some_of(PARTS), default=[part for part in PARTS if part != "readers"])
+    parser.add_argument("--parts", type=measure.some_of(PARTS), default=[part for part in PARTS if part not in ("readers", "lag")])
     parser.add_argument("--limits", type=lambda text: text.split(","), default=[NO_LIMIT, "100mbit"])
     parser.add_argument("--sessions", type=int, default=100)
     parser.add_argument("--pipeline", type=int, default=10)
@@ -306,7 +361,7 @@ def main():
     parser.add_argument("--readers", type=int, default=100, help="how many of them are below an ensemble (100)")
     parser.add_argument("--fan-out", type=int, default=5, help="how many are below each member that does not lead (5)")
     parser.add_argument("--rate", type=int, default=20, help="writes a second of the one writer above readers (20)")
-    parser.add_argument("--znodes", type=int, default=100_000, help="znodes that those who join are given (100,000)")
+    parser.add_argument("--znodes", type=int, default=100_000, help="znodes that those who join, or come back, are given (100,000)")
     parser.add_argument("--joiners", type=int, default=10, help="servers that join at once (10)")
     parser.add_argument("--suffix", default="", help="behind the names of the results")
     args = parser.parse_args()

@@ -71,7 +71,7 @@ impl Member {
                 is_done = false;
                 match output {
                     PeerOutput::Send { to, message } => send(to, message.encode().join().to_vec()),
-                    PeerOutput::Snapshot { to, .. } => self.server.snapshot_sent(to, false, self.now),
+                    PeerOutput::Snapshot { to, .. } => self.server.snapshot_sent(to, None, self.now),
                     _ => {}
                 }
             }

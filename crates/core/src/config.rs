@@ -6,7 +6,7 @@ use alloc::string::String;
 use stoa_front::{Authentication, Limits};
 use stoa_partition::{ProgramLimits, Stopwatch};
 use stoa_sites::Settings as PolicySettings;
-use stoa_timeline::ForestConfig;
+use stoa_timeline::Relief;
 
 /// Settings of a server's logic.
 #[derive(Debug, Clone)]
@@ -59,8 +59,8 @@ pub struct Config {
     pub site: Option<SiteConfig>,
     /// About so many bytes of entries are kept for members that lag; who lags more is sent a snapshot.
     pub kept_bytes: u64,
-    /// Whether appends go down trees where there are many servers, and how.
-    pub forest: Option<ForestConfig>,
+    /// What the other servers take off a leader.
+    pub relief: Relief,
     /// Random, and the same for all threads of a server: proves of what clients claim to have seen that the
     /// server has told them.
     pub direct_secret: [u8; 32],
@@ -149,7 +149,7 @@ impl Config {
             is_reader: self.is_reader(),
             // An ensemble may become a site while readers follow it.
             gives_log: (self.site.is_some() || self.is_reader()) && self.partitions > 1,
-            forest: self.forest.clone(),
+            relief: self.relief.clone(),
             disk: self.disk,
             founders: self.founders(),
             seeds,
@@ -195,7 +195,7 @@ impl Default for Config {
             balance: true,
             site: None,
             kept_bytes: 64 << 20,
-            forest: None,
+            relief: Relief::default(),
             direct_secret: [0; 32],
             limits: Limits::default(),
             programs: ProgramLimits::default(),

@@ -97,10 +97,10 @@ pub use stoa_placement::{HINTS_PATH, Hint, Hints, LoadReport, MoveRefusal, Place
 pub use stoa_sites::{Kind as PolicyKind, Settings as PolicySettings};
 pub use stoa_timeline::{
     Acquaintance, Append, BadBatch, BadMessage, Below, Delivery, DiskId, Disks, EntryId, ForestConfig,
-    ForestCounts, ForestPlace, ForestServer, ForestShape, ForestStatus, ForestTree, KnownDisk, KnownDisks,
-    Lateness, Origin, Outgoing, ParentChoice, ParentOffer, ParentOutput, ParentTraits, PartitionMessage,
-    PeerOutput, ReaderOutput, Repair, RepairCause, Slices, Standing, Start, Starts, TakenOver, server_of,
-    servers_of, timeline_of,
+    ForestCounts, ForestPlace, ForestServer, ForestShape, ForestStatus, ForestTree, GivenSnapshot, Givers,
+    KnownDisk, KnownDisks, Lateness, Origin, Outgoing, ParentChoice, ParentOffer, ParentOutput, ParentTraits,
+    PartitionMessage, PeerOutput, ReaderOutput, Relief, Repair, RepairCause, Slices, SnapshotCounts,
+    Standing, Start, Starts, TakenOver, server_of, servers_of, timeline_of,
 };
 pub use stoa_tree::{
     Claim, KeptZxids, Levels, NewerLevel, SITE_MAX, SiteId, SiteSet, SiteStanding, Source, TokenRefusal,

@@ -260,7 +260,7 @@ impl Servers {
             server.request_snapshot();
             assert_eq!(server.poll_snapshot(), None);
         }
-        self.shard(from, 0).snapshot_sent(to, arrives, now);
+        self.shard(from, 0).snapshot_sent(to, arrives.then_some(1), now);
     }
 
     fn cut(&mut self, one: u8, other: u8, partition: u8) {

@@ -376,7 +376,7 @@ impl Group {
     /// is being taken over; and for what a sole voter that does not lead was given when it was not
     /// alone, because it would elect itself at once, with entries that are not durable. Who listens to a sole voter
     /// never elects itself.
-    fn must_wait(&self) -> bool {
+    pub(crate) fn must_wait(&self) -> bool {
         let engine = &self.raft.raft;
         let log = &engine.raft_log;
         self.taking_over.is_some()

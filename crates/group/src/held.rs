@@ -188,6 +188,11 @@ impl Held {
         Members { removed: self.removed.clone(), ..Members::from_raft(&self.members) }
     }
 
+    /// Where a member was taken out last, if it was.
+    pub(crate) fn removed_at(&self, member: u64) -> Option<u64> {
+        self.removed.get(&member).copied()
+    }
+
     /// The members as the engine has them.
     pub(crate) fn conf_state(&self) -> &ConfState {
         &self.members

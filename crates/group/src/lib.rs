@@ -15,6 +15,7 @@
 //! | [`Group::feed`] | [`Group::feed_behind`] |
 //! | [`Group::campaign`], [`Group::transfer`] | [`Group::status`] |
 //! | [`Group::offer_snapshot`], [`Group::snapshot_sent`], [`Group::compact`] | [`Output::SendSnapshot`], [`Output::SnapshotWanted`] |
+//! | [`Group::take_given`] | [`Group::give_snapshot`] |
 //!
 //! Ordering, elections and changes of members are Raft's, done by the engine inside TiKV
 //! ([`raft`]); this crate is the only one to see it. What is ours is what a careless user of that
@@ -33,6 +34,7 @@ mod check;
 mod codec;
 mod feed;
 mod feeding;
+mod given;
 mod group;
 mod held;
 mod history;

@@ -191,6 +191,24 @@ fn members_agree_where_appends_come_out_once_for_all() {
 }
 
 #[test]
+fn members_agree_where_they_give_each_other_snapshots() {
+    let (first, seeds) = seeds();
+    let (mut committed, mut given) = (0, 0);
+    for seed in first..first + seeds {
+        let mut world = World::new(&[1, 2, 3], &[4, 5]);
+        world.gives = true;
+        if seed % 2 == 1 {
+            world.spread_appends();
+        }
+        let world = live(world, seed, 2_000, None);
+        committed += world.committed.len() as u64;
+        given += world.given;
+    }
+    println!("{committed} entries committed, {given} snapshots given by others than leaders");
+    assert!((committed > 20 * seeds && given > seeds) || seeds < 100, "the faults leave room for work");
+}
+
+#[test]
 fn members_agree_whatever_happens() {
     let (first, seeds) = seeds();
     let (mut committed, mut reads, mut removed) = (0, 0, 0);

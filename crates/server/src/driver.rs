@@ -647,7 +647,7 @@ impl Driver {
                     }
                     Err(why) => tracing::warn!("the snapshot of server {from} cannot be used: {why}"),
                 },
-                DiskEvent::NoSnapshot { to } => server.snapshot_sent(to, false, now),
+                DiskEvent::NoSnapshot { to } => server.snapshot_sent(to, None, now),
                 DiskEvent::SnapshotFinished { number, result } => {
                     server.snapshot_finished(number, result.is_ok());
                     self.snapshot_progress.set(None);

@@ -21,7 +21,7 @@ use crate::known_disks::StoredDisks;
 use crate::log_thread::{DiskEvent, FIRST, Reports};
 use crate::peers::{
     Common, Identity, NOT_LISTED, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers,
-    TieEvent, TieOwner, Ties,
+    TieEvent, TieOwner, Ties, Understands,
 };
 
 /// While so much is asked of the leader and has no outcome, no more is read of readers.
@@ -107,7 +107,10 @@ impl Meeting {
                 folder: disk.folder().to_owned(),
                 software: format!("stoa {}", env!("CARGO_PKG_VERSION")),
                 levels: settings.site.is_some().then_some(tree_options.levels),
-                reads_forest: settings.forest().is_some(),
+                understands: Understands {
+                    forest: settings.forest().is_some(),
+                    snapshots: settings.neighbour_snapshots,
+                },
             };
             // It is sent by the first partition, with which the log is.
             let newest = newest.take();
@@ -314,17 +317,16 @@ impl Ensemble {
                 self.snapshots_received.update(|count| count + 1);
                 if server.wants_snapshot(header.clone()) {
                     self.load(from, header, file);
+                } else {
+                    server.decline_snapshot(header, now);
                 }
             }
             PeerEvent::SnapshotSent { to, result } => {
                 match &result {
-                    Ok(bytes) => {
-                        self.snapshots_sent.update(|count| count + 1);
-                        tracing::info!("server {to} has received a snapshot, {bytes} bytes");
-                    }
+                    Ok(_) => self.snapshots_sent.update(|count| count + 1),
                     Err(why) => tracing::warn!("server {to} has not received a snapshot: {why}"),
                 }
-                server.snapshot_sent(short(to), result.is_ok(), now);
+                server.snapshot_sent(short(to), result.ok(), now);
             }
             PeerEvent::Tie(event) => self.hand_in_tie(event, server, now),
         }
@@ -440,7 +442,8 @@ impl Ensemble {
     ) -> Result<(), String> {
         let (now, starts) = (clock.now(), &identity.starts);
         server.peer_levels(short(id), identity.levels);
-        server.peer_reads_forest(short(id), identity.reads_forest);
+        server.peer_reads_forest(short(id), identity.understands.forest);
+        server.peer_gives_snapshots(short(id), identity.understands.snapshots);
         if self.share.partition == FIRST && self.peers.is_older_than_known(&identity) {
             tracing::warn!(
                 "server {id} knows a later start of this server than its data folder has: that is an older copy, so this \
@@ -498,6 +501,7 @@ impl Ensemble {
                     }
                 }
             }
+            PeerOutput::Note(what) => tracing::info!("{what}"),
             PeerOutput::Founds(standing) => self.peers.set_standing(standing),
             PeerOutput::Began { history, founders } => {
                 tracing::info!("this server is of the ensemble {history} from now on");

@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use stoa_core::{
-    CallLimits, Config, Levels, Limits, LocalSessions, PolicySettings, ProgramLimits, Reaping, ServerPart,
-    Shard, SiteConfig, Stopwatch, timeline_of,
+    CallLimits, Config, Givers, Levels, Limits, LocalSessions, PolicySettings, ProgramLimits, Reaping,
+    Relief, ServerPart, Shard, SiteConfig, Stopwatch, timeline_of,
 };
 use stoa_storage::{FolderId, Log, Options as LogOptions};
 use stoa_tree::Options as TreeOptions;
@@ -420,7 +420,10 @@ fn core_config(settings: &Settings) -> Config {
             // A tenth of the way to the next data centre, and most of what streams cost.
             ship_pause_us: 1000,
         }),
-        forest: settings.forest().filter(|_| !settings.is_reader()),
+        relief: Relief {
+            forest: settings.forest().filter(|_| !settings.is_reader()),
+            givers: if settings.neighbour_snapshots { Givers::Spare } else { Givers::None },
+        },
         heartbeat_ms: millis(settings.heartbeat).max(1),
         election_heartbeats: (millis(settings.election_timeout) / millis(settings.heartbeat).max(1)).max(2),
         limits: Limits {

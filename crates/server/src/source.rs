@@ -92,6 +92,7 @@ impl Driver {
             leaders_found,
             snapshots_sent: peers.map_or(0, |peers| peers.snapshots_sent.get()),
             snapshots_received: peers.map_or(0, |peers| peers.snapshots_received.get()),
+            given: self.server.borrow().given_snapshots(),
             members,
             servers,
         }

@@ -8,7 +8,7 @@ use crate::frames::{frame, request, whole};
 use std::cell::RefCell;
 use std::rc::Rc;
 use stoa_check::Violation;
-use stoa_core::ForestConfig;
+use stoa_core::{ForestConfig, Relief};
 use stoa_wire::{ConnectRequest, OPEN_ACL, Opcode, PASSWORD_LEN, request::encode};
 
 /// How long it may take until there is a leader whom all follow, microseconds.
@@ -184,7 +184,7 @@ impl Ensemble {
             election_heartbeats: own.election_heartbeats,
             snapshot_updates: own.snapshot_updates,
             kept_bytes: 4 << 20,
-            forest: self.has_forest.then(ForestConfig::default),
+            relief: Relief { forest: self.has_forest.then(ForestConfig::default), ..Relief::default() },
             ..settings.config
         };
         let mut world = World::empty(seed, settings, false);

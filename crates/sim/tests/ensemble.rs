@@ -102,7 +102,7 @@ fn a_forest_begins_when_enough_servers_have_come() {
     let live = |seed, kind| {
         let settings = Settings::of(seed, Some(3), Some(kind)).expect("it is one of the kinds");
         let mut settings = settings.with_forest();
-        settings.config.forest.iter_mut().for_each(|forest| forest.servers_min = 4);
+        settings.config.relief.forest.iter_mut().for_each(|forest| forest.servers_min = 4);
         World::new(seed, settings, false).run().expect("these seeds pass")
     };
     let total = (1..=8).map(|seed| live(seed, "members")).fold(Outcome::default(), |sum, it| sum + it);
@@ -125,6 +125,26 @@ fn releases_with_a_forest_and_without_live_together() {
     let of_many = (22..=25).map(|seed| live(seed, Some(11)));
     let total = of_few.chain(of_many).fold(Outcome::default(), |sum, outcome| sum + outcome);
     assert!(total.frames > 10_000 && total.starts > 100, "{total}");
+}
+
+/// Members lack what the logs hold all the time, and give each other snapshots: givers end and are cut off in the middle,
+/// leaders change, disks are full and are lost.
+#[test]
+fn members_that_lag_are_given_snapshots_by_each_other() {
+    let live = |seed, servers, has_forest| {
+        let settings = Settings::of(seed, Some(servers), Some("lags")).expect("it is one of the kinds");
+        let settings = if has_forest { settings.with_forest() } else { settings };
+        let outcome = World::new(seed, settings, false).run();
+        outcome.unwrap_or_else(|failure| {
+            let forest = if has_forest { " --forest" } else { "" };
+            panic!(
+                "stoa-sim ensemble --seeds 1 --from {seed} --servers {servers} --kind lags{forest}: {failure}"
+            )
+        })
+    };
+    let runs = (1..=24).flat_map(|seed| [live(seed, 3, false), live(seed, 5, false), live(seed, 5, true)]);
+    let total = runs.fold(Outcome::default(), |sum, outcome| sum + outcome);
+    assert!(total.given > 100 && total.taken_over > 100 && total.emptied > 20, "{total}");
 }
 
 #[test]

@@ -202,6 +202,13 @@ impl Forest {
         self.shape().map(roots).unwrap_or_default()
     }
 
+    /// Those next to a server in some tree, and who is aside.
+    pub(crate) fn around(&self, server: u8) -> (Ids, Ids) {
+        let near = self.shape().map(|shape| shape.neighbours(server)).unwrap_or_default();
+        let aside = self.spreader.as_ref().map(|spreader| *spreader.aside()).unwrap_or_default();
+        (near, aside)
+    }
+
     /// The shape of now, whoever leads.
     fn shape(&self) -> Option<&Shape> {
         self.spreader.as_ref().map(Spreader::shape).or_else(|| self.relay.shape())

@@ -28,8 +28,11 @@ extern crate alloc;
 
 mod barriers;
 mod birth;
+mod delegation;
 mod forest;
 mod forest_status;
+mod give_message;
+mod giving;
 mod known_disks;
 mod message;
 mod parents;
@@ -44,11 +47,13 @@ mod timeline;
 
 pub use barriers::Barrier;
 pub use birth::{DiskId, Standing};
+pub use delegation::{Givers, Relief};
 pub use forest::ForestConfig;
 pub use forest_status::{
     ForestCounts, ForestPlace, ForestServer, ForestShape, ForestStatus, ForestTree, Lateness, Repair,
     RepairCause,
 };
+pub use give_message::{GiveOrder, GiveReport, GiverState, Obstacle};
 pub use known_disks::{Acquaintance, Disks, KnownDisk, KnownDisks};
 pub use message::{BadMessage, Forward, Message};
 pub use parents::{ParentChoice, ParentOffer};
@@ -63,5 +68,6 @@ pub use shared_log::{
 };
 pub use starts::{Start, Starts};
 pub use timeline::{
-    Config, NotTaken, Outgoing, Output, PartitionMessage, PeerOutput, Received, Settled, Timeline,
+    Config, GivenSnapshot, NotTaken, Outgoing, Output, PartitionMessage, PeerOutput, Received, Settled,
+    SnapshotCounts, Timeline,
 };

@@ -6,10 +6,14 @@
 //!          | 3, term, stream, expected i64                                          some are missing
 //!          | 9, frame of stoa-forest
 //!          | 10, tag i64, asks i64                                                  of the sender's process
+//!          | 11, order of [`crate::give_message`]                                   a snapshot is to be given
+//!          | 12, report of it
+//!          | 13, message of stoa-group                       with a snapshot that another one than the leader gives
 //! ```
 //! Encoded like the clients' protocol. Messages may be lost, doubled or late; only those of a process
 //! that has ended never come after those of its successor.
 
+use crate::give_message::{GiveOrder, GiveReport};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use stoa_group::Pieces;
@@ -20,6 +24,9 @@ const FORWARD: u8 = 2;
 const MISSING: u8 = 3;
 const FOREST: u8 = 9;
 const TAG: u8 = 10;
+const GIVE: u8 = 11;
+const GIVES: u8 = 12;
+const GIVEN: u8 = 13;
 
 /// Why bytes are no message of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +63,12 @@ pub enum Message {
         /// Whether the sender does not know the receiver's.
         asks: bool,
     },
+    /// The receiver is to give another member a snapshot.
+    Give(GiveOrder),
+    /// How far the sender is with that.
+    Gives(GiveReport),
+    /// What goes with a snapshot that its sender gives in the place of the leader who has ordered it, and in its name.
+    Given(stoa_group::Message),
 }
 
 /// Requests on their way to the leader: a part of the sender's stream of requests.
@@ -77,7 +90,7 @@ impl Message {
     /// Whether bytes that begin like this are to be one of these.
     #[must_use]
     pub fn is_kind(kind: u8) -> bool {
-        matches!(kind, GROUP | FORWARD | MISSING | FOREST | TAG)
+        matches!(kind, GROUP | FORWARD | MISSING | FOREST | TAG | GIVE | GIVES | GIVEN)
     }
 
     /// Its bytes. Those of a Raft message share its entries.
@@ -85,9 +98,9 @@ impl Message {
     pub fn encode(&self) -> Pieces {
         let mut out = Vec::new();
         match self {
-            Self::Group(message) => {
+            Self::Group(message) | Self::Given(message) => {
                 let mut out = Pieces::default();
-                out.put(&[GROUP]);
+                out.put(&[if matches!(self, Self::Given(_)) { GIVEN } else { GROUP }]);
                 message.encode(&mut out);
                 return out;
             }
@@ -107,6 +120,14 @@ impl Message {
                 return out;
             }
             Self::Tag { tag, asks } => put_numbers(&mut out, TAG, &[*tag, u64::from(*asks)]),
+            Self::Give(order) => {
+                out.push(GIVE);
+                order.encode(&mut out);
+            }
+            Self::Gives(report) => {
+                out.push(GIVES);
+                report.encode(&mut out);
+            }
         }
         Bytes::from(out).into()
     }
@@ -116,8 +137,8 @@ impl Message {
     pub fn is_of_leader(&self) -> bool {
         match self {
             Self::Group(message) => message.is_of_leader(),
-            Self::Missing { .. } => true,
-            Self::Forward(_) | Self::Forest(_) | Self::Tag { .. } => false,
+            Self::Missing { .. } | Self::Give(_) => true,
+            Self::Forward(_) | Self::Forest(_) | Self::Tag { .. } | Self::Gives(_) | Self::Given(_) => false,
         }
     }
 
@@ -130,14 +151,17 @@ impl Message {
         let mut reader = Reader::new(&all);
         let [kind] = *reader.take(1)? else { return Err(BadMessage) };
         let message = match kind {
-            GROUP => {
+            GROUP | GIVEN => {
                 let _ = bytes.split_to(1);
-                return stoa_group::Message::decode(bytes).map(Self::Group).map_err(|_| BadMessage);
+                let message = stoa_group::Message::decode(bytes).map_err(|_| BadMessage)?;
+                return Ok(if kind == GIVEN { Self::Given(message) } else { Self::Group(message) });
             }
             FOREST => {
                 let _ = bytes.split_to(1);
                 return Ok(Self::Forest(bytes));
             }
+            GIVE => Self::Give(GiveOrder::decode(&mut reader)?),
+            GIVES => Self::Gives(GiveReport::decode(&mut reader)?),
             TAG => Self::Tag { tag: number(&mut reader)?, asks: number(&mut reader)? != 0 },
             FORWARD => {
                 let (term, stream) = (number(&mut reader)?, number(&mut reader)?);
@@ -172,11 +196,18 @@ fn put_numbers(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::give_message::{GiverState, Obstacle};
 
     #[test]
     fn what_is_written_is_read_and_cuts_are_refused() {
         let asked = vec![Bytes::from_static(b"one"), Bytes::new()];
+        let gives = |state| Message::Gives(GiveReport { term: 1, number: 2, to: 3, state });
         for message in [
+            Message::Give(GiveOrder { term: 1, number: 2, to: 255, from: u64::MAX }),
+            gives(GiverState::Takes),
+            gives(GiverState::Sends { position: 4 }),
+            gives(GiverState::Sent { position: 4, bytes: 5 }),
+            gives(GiverState::Cannot(Obstacle::Unknown)),
             Message::Forward(Forward { term: 1, stream: 2, base: 3, first: 4, asked }),
             Message::Missing { term: 1, stream: 2, expected: u64::MAX },
             Message::Tag { tag: u64::MAX, asks: true },

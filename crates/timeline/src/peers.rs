@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use stoa_group::{Change, Status};
 
 /// A server that has something, and is behind by fewer entries than this, has caught up.
-const CAUGHT_UP_ENTRIES: u64 = 1000;
+pub(crate) const CAUGHT_UP_ENTRIES: u64 = 1000;
 
 /// What server 0 is called in the group, to which 0 is nobody. The others have their own numbers there.
 const MEMBER_OF_ZERO: u64 = 256;

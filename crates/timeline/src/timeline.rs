@@ -7,10 +7,12 @@ mod log;
 mod outputs;
 mod parent;
 mod servers;
+mod snapshots;
 
 use crate::barriers::Barriers;
 use crate::birth::{Birth, DiskId};
-use crate::forest::{Forest, ForestConfig};
+use crate::delegation::Relief;
+use crate::forest::Forest;
 use crate::message::Message;
 use crate::peers::{Peers, READER, member_of, server_of, servers_of};
 use crate::progress::{Lead, Progress};
@@ -18,10 +20,13 @@ use crate::readers::Readers;
 use crate::requests::{Requests, Stream};
 use crate::shared_log::{Delivery, EntryId, OnDisk, SharedLog};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
+use outputs::Outbox;
 pub use outputs::{NotTaken, Outgoing, Output, PartitionMessage, PeerOutput, Received, Settled};
+use snapshots::Neighbours;
+pub use snapshots::{GivenSnapshot, SnapshotCounts};
 use stoa_group::{Entry, Members, Output as GroupOutput, Role, Status};
 
 /// The partition with which the log stands.
@@ -53,8 +58,8 @@ pub struct Config {
     pub founders: BTreeSet<u8>,
     /// Whether the server is a reader, which belongs to no group. Its number is one that no member has.
     pub is_reader: bool,
-    /// Whether appends go down trees where there are many servers, and how.
-    pub forest: Option<ForestConfig>,
+    /// What the other servers take off a leader.
+    pub relief: Relief,
     /// Random numbers that have nothing to do with each other: for election timeouts, the numbers of requests, and
     /// those of questions.
     pub seeds: [u64; 3],
@@ -88,8 +93,9 @@ pub struct Timeline<C> {
     election: Election,
     tick_at_us: u64,
     now_us: u64,
-    to_peers: VecDeque<PeerOutput>,
-    to_partitions: VecDeque<(u8, PartitionMessage)>,
+    /// At the first partition: snapshots that servers are sent.
+    neighbours: Neighbours,
+    outbox: Outbox,
 }
 
 /// What becomes of leaders.
@@ -149,7 +155,7 @@ impl<C: Copy + Ord> Timeline<C> {
         let birth = || Birth::new(config.server, config.disk, &config.founders);
         let is_new = log.as_ref().is_some_and(|log| log.history().is_none());
         // The number of its requests differs from process to process, too, and is drawn apart from this one's votes.
-        let of_forest = config.forest.clone().filter(|_| config.partition == FIRST);
+        let of_forest = config.relief.forest.clone().filter(|_| config.partition == FIRST);
         let forest = Forest::new(config.server, of_forest, stream, &members);
         let mut timeline = Self {
             birth: is_new.then(birth),
@@ -165,8 +171,8 @@ impl<C: Copy + Ord> Timeline<C> {
             tick_at_us: now_us + u64::from(config.heartbeat_ms.max(1)) * 1000,
             config,
             now_us,
-            to_peers: VecDeque::new(),
-            to_partitions: VecDeque::new(),
+            neighbours: Neighbours::default(),
+            outbox: Outbox::default(),
         };
         timeline.found_alone();
         Some(timeline)
@@ -321,7 +327,8 @@ impl<C: Copy + Ord> Timeline<C> {
         let is_idle = self.barriers.are_asked()
             && self.requests.are_given()
             && self.progress.is_idle()
-            && !self.readers.wants_snapshot;
+            && !self.readers.wants_snapshot
+            && !self.neighbours.givings.wants_snapshot;
         if is_idle && self.log.as_mut().is_none_or(|log| log.is_idle()) {
             return None;
         }
@@ -330,7 +337,8 @@ impl<C: Copy + Ord> Timeline<C> {
 
     fn poll_busy(&mut self, prepares: bool) -> Option<Output> {
         self.ask_barriers();
-        if core::mem::take(&mut self.readers.wants_snapshot) {
+        let of_givings = core::mem::take(&mut self.neighbours.givings.wants_snapshot);
+        if core::mem::take(&mut self.readers.wants_snapshot) || of_givings {
             return Some(Output::SnapshotWanted);
         }
         loop {
@@ -366,10 +374,8 @@ impl<C: Copy + Ord> Timeline<C> {
                 self.forest.spread(self.now_us, &message, round);
             }
             GroupOutput::SendSnapshot(message) => {
-                let position = message.snapshot().map_or(0, |mark| mark.position);
                 let to = server_of(message.to())?;
-                let message = Message::Group(message).encode().join().into();
-                self.to_peers.push_back(PeerOutput::Snapshot { to, position, message });
+                self.sends_snapshot(to, message);
             }
             GroupOutput::Committed(entries) if self.is_only_partition() => {
                 self.forest.committed(entries.last().map_or(0, |last| last.position));
@@ -393,6 +399,7 @@ impl<C: Copy + Ord> Timeline<C> {
             // Who feeds a reader does not lead.
             GroupOutput::Leader { .. } if self.is_reader() => {}
             GroupOutput::Leader { term, leader, role } => {
+                self.neighbours.is_led(role);
                 self.forest_is_led(term, leader, role);
                 self.deliver_to_all(&Delivery::Leader { term, leader, leads: role == Role::Leader });
             }
@@ -445,7 +452,7 @@ impl<C: Copy + Ord> Timeline<C> {
         if partition == self.config.partition {
             self.progress.deliver(delivery);
         } else {
-            self.to_partitions.push_back((partition, PartitionMessage::Deliver(delivery)));
+            self.outbox.partitions.push_back((partition, PartitionMessage::Deliver(delivery)));
         }
     }
 
@@ -666,7 +673,7 @@ mod tests {
             disk: DiskId::default(),
             founders: BTreeSet::new(),
             is_reader: false,
-            forest: None,
+            relief: Relief::default(),
             seeds: [1, 2, 3],
         };
         let mut timeline = Timeline::new(config, &disk, 0, &[0, 0], 0).unwrap();

@@ -115,6 +115,12 @@ impl Replica {
         self.timeline.peer_reads_forest(peer, reads);
     }
 
+    /// Another server of this ensemble is about to be connected, and has said that it gives members snapshots in the place
+    /// of their leader, and takes them, or has not.
+    pub fn peer_gives_snapshots(&mut self, peer: u8, gives: bool) {
+        self.timeline.peer_gives_snapshots(peer, gives);
+    }
+
     /// A connection to another server is there (again): what was sent before may be lost.
     pub fn peer_connected(&mut self, peer: u8, now: Now) {
         self.at(now);
@@ -161,17 +167,24 @@ impl Replica {
 
     // ---- snapshots of others ----
 
-    /// The snapshot of [`PeerOutput::Snapshot`] is durable at its receiver, or was given up. That it is
+    /// The snapshot of [`PeerOutput::Snapshot`] is durable at its receiver, with so many bytes, or was given up. That it is
     /// taken over there shows in what the receiver says next; if it is not, it is sent again.
-    pub fn snapshot_sent(&mut self, to: u8, arrived: bool, now: Now) {
+    pub fn snapshot_sent(&mut self, to: u8, bytes: Option<u64>, now: Now) {
         self.at(now);
-        self.timeline.snapshot_sent(to, arrived);
+        self.timeline.snapshot_sent(to, bytes);
     }
 
     /// Whether a snapshot that another server offers with this message is of use here.
     #[must_use]
     pub fn wants_snapshot(&self, message: Bytes) -> bool {
         self.servers.arrived.is_none() && self.timeline.wants_snapshot(message)
+    }
+
+    /// A snapshot has come with this message, and [`Replica::wants_snapshot`] says that it is of no use.
+    pub fn decline_snapshot(&mut self, message: Bytes, now: Now) {
+        self.at(now);
+        self.timeline.decline_snapshot(message);
+        self.pump();
     }
 
     /// A snapshot has come from another server, with this message; it is whole, and the `states` of all partitions

@@ -173,6 +173,7 @@ impl Replica {
             self.applied.snapshots.taken += 1;
         } else {
             self.applied.snapshots.failed += 1;
+            self.timeline.snapshot_failed();
         }
     }
 

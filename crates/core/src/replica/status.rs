@@ -3,7 +3,7 @@
 use crate::replica::Replica;
 use crate::status::{Role, Status};
 use alloc::vec::Vec;
-use stoa_timeline::{ForestStatus, Lead, server_of, servers_of};
+use stoa_timeline::{ForestStatus, GivenSnapshot, Lead, SnapshotCounts, server_of, servers_of};
 
 impl Replica {
     /// Whether clients are served what the ensemble agrees on. One of several without room for it has no
@@ -45,6 +45,12 @@ impl Replica {
     #[must_use]
     pub fn forest_status(&self) -> Option<ForestStatus> {
         self.timeline.forest_status()
+    }
+
+    /// Snapshots of which this server knows that they are on their way to members, and how many there were.
+    #[must_use]
+    pub fn given_snapshots(&self) -> (Vec<GivenSnapshot>, SnapshotCounts) {
+        (self.timeline.given_snapshots(), self.timeline.snapshots_between())
     }
 
     /// Where this server stands among the others.

@@ -41,6 +41,8 @@ pub(crate) struct Parcel {
     pub(crate) snapshot: Option<State>,
     /// Which round it was, if it went to all.
     pub(crate) round: Option<u64>,
+    /// Another member than its sender has given the snapshot.
+    pub(crate) giver: Option<u64>,
 }
 
 /// That a member was in a term when it heard of a round, on its way to the leader of the term.
@@ -89,6 +91,10 @@ pub(crate) struct World {
     /// So many acknowledgements have come.
     acknowledged: u64,
     confirmed: VecDeque<Confirmed>,
+    /// Members give each other snapshots where they can.
+    pub(crate) gives: bool,
+    /// So many were taken over.
+    pub(crate) given: u64,
 }
 
 impl Drop for World {
@@ -119,6 +125,8 @@ impl World {
             spread: 0,
             acknowledged: 0,
             confirmed: VecDeque::new(),
+            gives: false,
+            given: 0,
         };
         for id in voters.iter().chain(others) {
             let server = Server {
@@ -265,6 +273,9 @@ impl World {
     /// Hands a parcel to its receiver, over the wire's form.
     pub(crate) fn deliver(&mut self, parcel: &Parcel) {
         let (from, to) = (parcel.message.from(), parcel.message.to());
+        if let Some(giver) = parcel.giver {
+            return self.deliver_given((giver, parcel), parcel.message.clone());
+        }
         let arrives = !self.cuts.contains(&(from, to)) && self.is_up(to);
         if arrives {
             let mut bytes = Pieces::default();
@@ -306,6 +317,54 @@ impl World {
         }
     }
 
+    /// Who gives a member a snapshot in the place of its leader, and what goes with it. One that has none that will do
+    /// takes one.
+    fn giver(&mut self, leader: u64, message: &Message) -> Option<(u64, Message)> {
+        let (to, term) = (message.to(), message.term());
+        let from = self.servers[&leader].group.as_ref()?.give_from(to);
+        let others = self.servers.keys().copied().filter(|id| self.gives && ![leader, to].contains(id));
+        for id in others.collect::<Vec<u64>>() {
+            let group = self.servers[&id].group.as_ref().filter(|group| !group.is_taking_over());
+            let Some(group) =
+                group.filter(|group| group.status().leader == leader && group.in_step().0 == term)
+            else {
+                continue;
+            };
+            if group.give_snapshot(to, from).is_none() && group.mark().position >= from {
+                self.take_snapshot(id, 3);
+            }
+            let given = self.servers[&id].group.as_ref().and_then(|group| group.give_snapshot(to, from));
+            if let Some((_, given)) = given {
+                return Some((id, given));
+            }
+        }
+        None
+    }
+
+    /// A snapshot that another member has given in the name of its leader comes to its end.
+    fn deliver_given(&mut self, (giver, parcel): (u64, &Parcel), message: Message) {
+        let (leader, to) = (message.from(), message.to());
+        let mark = message.snapshot().expect("snapshots are given");
+        let arrives = !self.cuts.contains(&(giver, to)) && self.is_up(to);
+        if arrives {
+            // Of what is no news it is only said to the leader that it is here.
+            let server = self.server(to);
+            if server.group.as_ref().is_some_and(|group| group.committed() < mark.position) {
+                server.arrived = parcel.snapshot.map(|state| (mark.position, state));
+            }
+            let mut refused = None;
+            self.with(to, |group| refused = group.take_given(message).err());
+            assert_eq!(refused, None, "{}", parcel.message);
+            self.given += 1;
+        }
+        // The leader waits for what the member says, but not for ever.
+        let is_over = arrives && !mark.position.is_multiple_of(3);
+        self.with(leader, |group| {
+            group.snapshot_is_at(to, mark.position);
+            group.snapshot_sent(to, is_over);
+        });
+    }
+
     /// Something of what members have said of rounds arrives, late and in any order, or does not.
     fn confirm(&mut self) {
         if !self.acknowledged.is_multiple_of(2) || self.confirmed.is_empty() {
@@ -324,7 +383,7 @@ impl World {
             match output {
                 Output::Send(message) => {
                     self.tell(|| format!("{message}"));
-                    self.network.push_back(Parcel { message, snapshot: None, round: None });
+                    self.network.push_back(Parcel { message, snapshot: None, round: None, giver: None });
                 }
                 Output::Spread(message) => {
                     self.tell(|| format!("{message}"));
@@ -332,14 +391,16 @@ impl World {
                     let round = self.server(id).group.as_ref().map(Group::round);
                     for to in self.servers.keys().filter(|to| **to != id) {
                         let message = message.addressed(*to);
-                        self.network.push_back(Parcel { message, snapshot: None, round });
+                        self.network.push_back(Parcel { message, snapshot: None, round, giver: None });
                     }
                 }
                 Output::SendSnapshot(message) => {
+                    let (giver, message) = self.giver(id, &message).unwrap_or((id, message));
                     let position = message.snapshot().unwrap().position;
-                    self.tell(|| format!("{message}"));
-                    let state = self.servers[&id].snapshots[&position];
-                    self.network.push_back(Parcel { message, snapshot: Some(state), round: None });
+                    self.tell(|| format!("{message}, given by {giver}"));
+                    let state = self.servers[&giver].snapshots[&position];
+                    let giver = Some(giver).filter(|giver| *giver != id);
+                    self.network.push_back(Parcel { message, snapshot: Some(state), round: None, giver });
                 }
                 Output::Store(store) => self.store(id, store),
                 Output::Committed(entries) => self.apply(id, &entries),

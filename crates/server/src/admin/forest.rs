@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use stoa_core::{ForestServer, ForestTree, Repair, RepairCause};
 
 use super::command::fields;
+use super::render::of_snapshot;
 use crate::view::Stats;
 use crate::view::forest::{NO_FOREST, cause, place_name};
 
@@ -35,6 +36,7 @@ pub(super) fn forest(stats: &Stats) -> Map<String, Value> {
         "pulls_answered": counts.pulls_answered,
         "complaints_sent": counts.complaints_sent,
         "complaints_received": counts.complaints_received,
+        "snapshots": stats.ensemble.given.0.iter().map(of_snapshot).collect::<Vec<_>>(),
         "repairs_made": counts.repairs,
         "repairs": forest.repairs.iter().map(of_repair).collect::<Vec<_>>(),
     }))

@@ -1,7 +1,7 @@
 //! What commands answer, as JSON with the field names of ZooKeeper's admin server.
 
 use serde_json::{Map, Value, json};
-use stoa_core::{LostOperation, LostUpdate};
+use stoa_core::{GivenSnapshot, LostOperation, LostUpdate};
 
 use super::command::fields;
 use crate::config::{SETTINGS, Settings};
@@ -313,8 +313,22 @@ pub(super) fn ensemble(stats: &Stats) -> Map<String, Value> {
         "leaders_found": leaders_found,
         "snapshots_sent": stats.ensemble.snapshots_sent,
         "snapshots_received": stats.ensemble.snapshots_received,
+        "snapshots_given": stats.ensemble.given.1.given,
+        "snapshots_delegated": stats.ensemble.given.1.delegated,
+        "snapshots_under_way": stats.ensemble.given.0.iter().map(of_snapshot).collect::<Vec<_>>(),
         "members": members,
     }))
+}
+
+/// A snapshot on its way to a member.
+pub(super) fn of_snapshot(snapshot: &GivenSnapshot) -> Value {
+    json!({
+        "to_server_id": snapshot.to,
+        "by_server_id": snapshot.by,
+        "position": snapshot.position,
+        "is_there": snapshot.is_there,
+        "age_ms": snapshot.age_us as f64 / 1e3,
+    })
 }
 
 /// Who is below the server, and whom it is below.

@@ -268,6 +268,8 @@ settings! {
     forest_trees: u32 = "forest-trees" "STOA_FOREST_TREES" Count, "5", zoo [];
     /// To about how many others a server passes on what comes down its tree: at least as many as there are trees, and at most 64.
     forest_children: u32 = "forest-children" "STOA_FOREST_CHILDREN" Count, "5", zoo [];
+    /// Whether members that lack more than the logs hold, or have just joined, are given snapshots by others than the leader where those can be spared, see docs/forest.md; where it is off, this server gives none so, takes none, and sends all of them itself when it leads.
+    neighbour_snapshots: bool = "neighbour-snapshots" "STOA_NEIGHBOUR_SNAPSHOTS" Flag, "true", zoo [];
     /// Whether a server that knows of no leader answers reads of clients that have said that this will do (`canBeReadOnly`, `read_only`); it is then behind the others, if they have a majority, and the word isro is answered.
     read_only_mode: bool = "read-only-mode" "STOA_READ_ONLY_MODE" Flag, "false", zoo ["readonlymode.enabled" Reading::True];
     /// Whether a new session is a local one, which the server that it is opened at keeps by itself: that costs the ensemble no write, and the session ends with that server. A server that stands alone, or has several partitions, makes none.

@@ -312,6 +312,12 @@ metrics! {
         |f| by_peer(&f.stats, |link| link.queued_bytes);
     "stoa_snapshots_received_total", Counter, "Snapshots that have come from other servers; absent on a server that stands alone.",
         |f| of_ensemble(&f.stats, |ensemble| Value::Whole(ensemble.snapshots_received));
+    "stoa_snapshots_given_total", Counter, "Snapshots that the server has given members in the place of the leader; absent on a server that stands alone, as the next two.",
+        |f| of_ensemble(&f.stats, |ensemble| Value::Whole(ensemble.given.1.given));
+    "stoa_snapshots_delegated_total", Counter, "Snapshots that members have taken over from other servers that gave them in this one's place, as it led.",
+        |f| of_ensemble(&f.stats, |ensemble| Value::Whole(ensemble.given.1.delegated));
+    "stoa_snapshots_under_way", Gauge, "Snapshots for members that the server sends, or as the leader has others give.",
+        |f| of_ensemble(&f.stats, |ensemble| Value::Whole(ensemble.given.0.len() as u64));
     "stoa_site_connected", Gauge, "At a leader: 1 when the leader of another site is connected, 0 when it is not, by site; that of the hub alone elsewhere.",
         |f| by_site(&f.stats, |site| site.connected.map(|is| Value::Whole(is.into())));
     "stoa_site_round_trip_seconds", Gauge, "At a leader: how long it takes to that leader and back; the last time that it was tried.",

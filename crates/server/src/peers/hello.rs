@@ -38,6 +38,7 @@ pub(super) const SOFTWARE_BYTES_MAX: usize = 64;
 const TEXT_END: u8 = 0;
 /// The bit of a server that understands messages of the forest. Those that a server says nothing of are not sent to it.
 const READS_FOREST: u8 = 1;
+const GIVES_SNAPSHOTS: u8 = 2;
 pub(super) const PROOF_BYTES: usize = 32;
 /// Reasons and other texts of others have no more bytes, and are cut after as many characters before they are shown.
 const TEXT_MAX: usize = 256;
@@ -75,8 +76,28 @@ pub(crate) struct Identity {
     pub(crate) software: String,
     /// At which feature levels of several sites it can work.
     pub(crate) levels: Levels,
-    /// Whether it understands messages of the forest, and has it.
-    pub(crate) reads_forest: bool,
+    /// What it understands that not all releases do, and has.
+    pub(crate) understands: Understands,
+}
+
+/// What a server understands that others do not, and has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Understands {
+    /// Messages of the forest.
+    pub(crate) forest: bool,
+    /// Orders to give another member a snapshot in the place of the leader, and snapshots that are given so.
+    pub(crate) snapshots: bool,
+}
+
+impl Understands {
+    fn of(bits: u8) -> Self {
+        Self { forest: bits & READS_FOREST != 0, snapshots: bits & GIVES_SNAPSHOTS != 0 }
+    }
+
+    fn bits(self) -> u8 {
+        let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
+        bit(self.forest, READS_FOREST) | bit(self.snapshots, GIVES_SNAPSHOTS)
+    }
 }
 
 impl Identity {
@@ -102,8 +123,8 @@ pub(super) struct Local {
     /// At which feature levels it can work, if it is of one of several sites; and the one in use, 0 before that is known.
     pub(super) levels: Option<Levels>,
     pub(super) level: watch::Receiver<u8>,
-    /// Whether messages of the forest may be sent to it.
-    pub(super) reads_forest: bool,
+    /// What may be sent to it.
+    pub(super) understands: Understands,
     pub(super) secret: Option<Vec<u8>>,
     /// Where its folder is from.
     pub(super) copied: Copied,
@@ -150,10 +171,9 @@ impl Local {
         ids.iter().for_each(|id| bytes.extend_from_slice(&id.to_le_bytes()));
         let text = self.software.as_bytes();
         bytes.extend_from_slice(&text[..text.len().min(SOFTWARE_BYTES_MAX)]);
-        if self.levels.is_some() || self.reads_forest {
+        if self.levels.is_some() || self.understands != Understands::default() {
             let Levels { oldest, newest } = self.levels.unwrap_or(Levels::UNSAID);
-            let understands = if self.reads_forest { READS_FOREST } else { 0 };
-            bytes.extend_from_slice(&[TEXT_END, oldest, newest, understands]);
+            bytes.extend_from_slice(&[TEXT_END, oldest, newest, self.understands.bits()]);
         }
         Ok(bytes)
     }
@@ -312,8 +332,8 @@ fn read_starts(hello: &[u8]) -> Result<(Starts, &[u8]), String> {
     Ok((starts.ok_or("its starts contradict themselves: is it of another release?")?, software))
 }
 
-/// The text at the end of a hello, and what follows it: the levels, and whether messages of the forest are understood.
-fn read_end(rest: &[u8]) -> (&[u8], Levels, bool) {
+/// The text at the end of a hello, and what follows it: the levels, and what is understood.
+fn read_end(rest: &[u8]) -> (&[u8], Levels, Understands) {
     let end = rest.iter().position(|byte| *byte == TEXT_END).unwrap_or(rest.len());
     let (software, more) = rest.split_at(end);
     let (levels, understands) = match *more {
@@ -322,7 +342,7 @@ fn read_end(rest: &[u8]) -> (&[u8], Levels, bool) {
         [TEXT_END, oldest, newest] => (Levels { oldest, newest }, 0),
         _ => (Levels::UNSAID, 0),
     };
-    (&software[..software.len().min(SOFTWARE_BYTES_MAX)], levels, understands & READS_FOREST != 0)
+    (&software[..software.len().min(SOFTWARE_BYTES_MAX)], levels, Understands::of(understands))
 }
 
 impl Hello {
@@ -356,7 +376,7 @@ impl Hello {
             _ => return Err("what it says of its history is unknown: is it of another release?".into()),
         };
         let (starts, software) = read_starts(&bytes)?;
-        let (software, levels, reads_forest) = read_end(software);
+        let (software, levels, understands) = read_end(software);
         let start = Start {
             number: u64::from_le_bytes(field(&bytes, 113).ok_or_else(short)?),
             id: u64::from_le_bytes(field(&bytes, 121).ok_or_else(short)?),
@@ -377,7 +397,7 @@ impl Hello {
                 protocol: theirs,
                 software: printable(software),
                 levels,
-                reads_forest,
+                understands,
             },
             purpose,
             proves: bytes.get(13) == Some(&1),
@@ -560,7 +580,7 @@ mod tests {
             software: "stoa 9".into(),
             levels: None,
             level: watch::channel(0).1,
-            reads_forest: false,
+            understands: Understands::default(),
             secret: secret.map(|secret| secret.as_bytes().to_vec()),
             copied: Copied::default(),
         }
@@ -684,26 +704,42 @@ mod tests {
         assert!(next(1).check(&old).unwrap_err().starts_with("server 2 reads up to feature level 1"));
         // The next release may say more, and what is cut is not said.
         let levels = Levels { oldest: 1, newest: 3 };
-        for (end, reads_forest) in [(&b"\x03\x07"[..], true), (b"\x02", false), (b"", false)] {
+        let both = Understands { forest: true, snapshots: true };
+        let snapshots = Understands { forest: false, snapshots: true };
+        for (end, understands) in [
+            (&b"\x03\x07"[..], both),
+            (b"\x01", Understands { snapshots: false, ..both }),
+            (b"\x02", snapshots),
+            (b"\x0a", snapshots),
+            (b"\x04", Understands::default()),
+            (b"", Understands::default()),
+        ] {
             let hello = [b"stoa 9\0\x01\x03", end].concat();
-            assert_eq!(read_end(&hello), (&b"stoa 9"[..], levels, reads_forest));
+            assert_eq!(read_end(&hello), (&b"stoa 9"[..], levels, understands));
+            assert_eq!(Understands::of(understands.bits()), understands);
         }
         for cut in ["stoa 9", "stoa 9\0", "stoa 9\0\x01"] {
-            assert_eq!(read_end(cut.as_bytes()), (&b"stoa 9"[..], Levels::UNSAID, false));
+            assert_eq!(read_end(cut.as_bytes()), (&b"stoa 9"[..], Levels::UNSAID, Understands::default()));
         }
     }
 
     #[tokio::test]
     async fn who_understands_the_forest_says_so_and_who_says_nothing_does_not() {
-        let with_forest = |local: Local| Local { reads_forest: true, ..local };
+        let forest = Understands { forest: true, snapshots: false };
+        let with_forest = |local: Local| Local { understands: forest, ..local };
         let (of_two, of_one) = meet(&with_forest(local(1, None)), &local(2, None), 2).await;
-        assert!(!of_two.unwrap().identity.reads_forest && of_one.as_ref().unwrap().identity.reads_forest);
+        assert_eq!(of_two.unwrap().identity.understands, Understands::default());
+        assert_eq!(of_one.as_ref().unwrap().identity.understands, forest);
         assert_eq!(of_one.unwrap().identity.levels, Levels::UNSAID);
         // Servers of sites have said their levels before they said that, and nothing more.
         let levels = Levels { oldest: 1, newest: 1 };
         let of_site = Local { levels: Some(levels), ..local(2, None) };
         let (of_two, of_one) = meet(&with_forest(of_site), &local(1, None), 1).await;
-        assert!(of_one.unwrap().identity.reads_forest && !of_two.unwrap().identity.reads_forest);
+        assert_eq!(of_one.unwrap().identity.understands, forest);
+        assert_eq!(of_two.unwrap().identity.understands, Understands::default());
+        let gives = Local { understands: Understands { forest: false, snapshots: true }, ..local(1, None) };
+        let (_, of_one) = meet(&gives, &local(2, None), 2).await;
+        assert_eq!(of_one.unwrap().identity.understands, gives.understands);
     }
 
     #[tokio::test]

@@ -49,7 +49,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 
-pub(crate) use hello::Identity;
+pub(crate) use hello::{Identity, Understands};
 pub(crate) use link::Messages;
 pub(crate) use listing::ListedReader;
 pub(crate) use member::{PeerAddress, PeerStatus};
@@ -162,8 +162,8 @@ pub(crate) struct PeerOptions {
     pub(crate) software: String,
     /// At which feature levels it can work, if it is of one of several sites.
     pub(crate) levels: Option<Levels>,
-    /// Whether messages of the forest may be sent to it.
-    pub(crate) reads_forest: bool,
+    /// What may be sent to it.
+    pub(crate) understands: Understands,
 }
 
 /// What happens between this server and the others.
@@ -237,7 +237,7 @@ impl Peers {
         events: UnboundedSender<PeerEvent>,
     ) -> Self {
         let PeerOptions { me, disk, share, callers, common, secret, tls, folder, .. } = options;
-        let PeerOptions { software, levels, reads_forest, .. } = options;
+        let PeerOptions { software, levels, understands, .. } = options;
         let inner = Rc::new(Inner {
             local: Local {
                 me,
@@ -249,7 +249,7 @@ impl Peers {
                 software,
                 levels,
                 level: common.level.subscribe(),
-                reads_forest,
+                understands,
                 secret,
                 copied: common.copied.clone(),
             },
@@ -406,7 +406,7 @@ impl Peers {
         if member.sending.borrow().is_some() {
             return refuse("another one is under way".to_owned());
         }
-        let (sender, target) = (Rc::clone(inner), Rc::clone(&member));
+        let (sender, target, began) = (Rc::clone(inner), Rc::clone(&member), Instant::now());
         let task = inner.spawn(async move {
             let result = async {
                 let socket = stream::open(&target.address()).await?;
@@ -415,6 +415,10 @@ impl Peers {
             };
             let result = result.await;
             target.sending.take();
+            if let Ok(bytes) = &result {
+                let ms = began.elapsed().as_millis();
+                tracing::info!("server {to} has received a snapshot: {bytes} bytes in {ms} ms");
+            }
             sender.tell(PeerEvent::SnapshotSent { to, result });
         });
         member.sending.replace(Some(task));
@@ -808,11 +812,15 @@ impl Inner {
         if !self.is_member(member) {
             return;
         }
-        let (inner, source) = (Rc::clone(&self), Rc::clone(member));
+        let (inner, source, began) = (Rc::clone(&self), Rc::clone(member), Instant::now());
         let task = self.spawn(async move {
             let from = source.id;
             let report = |result: Result<Arrival, String>| match result {
-                Ok(arrival) => inner.arrived(from, arrival),
+                Ok(arrival) => {
+                    let (bytes, ms) = (arrival.bytes, began.elapsed().as_millis());
+                    tracing::info!("a snapshot has come from server {from}: {bytes} bytes in {ms} ms");
+                    inner.arrived(from, arrival);
+                }
                 Err(why) => {
                     let why = format!("the snapshot of server {from} could not be received: {why}");
                     // A full disk refuses it again as often as the leader tries.
@@ -833,7 +841,7 @@ impl Inner {
         for (id, place) in self.places.borrow().iter() {
             snapshot::forget(&self.incoming(*id), place);
         }
-        let Arrival { header, file } = arrival;
+        let Arrival { header, file, .. } = arrival;
         self.tell(PeerEvent::SnapshotArrived { from, header, file });
     }
 }

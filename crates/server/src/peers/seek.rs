@@ -258,7 +258,7 @@ impl Inner {
         };
         tracing::info!("a snapshot of the parent is coming");
         let report = |result: Result<snapshot::Arrival, String>| match result {
-            Ok(snapshot::Arrival { header, file }) => {
+            Ok(snapshot::Arrival { header, file, .. }) => {
                 self.common.ties.tell(0, TieEvent::ParentSnapshot { header, file });
             }
             Err(why) => {

@@ -37,6 +37,8 @@ const SYNC_BYTES: u64 = 64 << 20;
 const PING: Duration = Duration::from_secs(1);
 /// Without a byte for so long the other side is gone.
 const SILENCE: Duration = Duration::from_secs(3);
+/// Without a piece of the file sent, or confirmed at the end, for so long the other side, or a disk, is taken to stand still.
+const STANDSTILL: Duration = Duration::from_secs(60);
 /// How long a side that is done waits for the other to have read that.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -58,6 +60,7 @@ pub(super) type Place = Arc<Mutex<Option<Partial>>>;
 pub(super) struct Arrival {
     pub(super) header: Bytes,
     pub(super) file: PathBuf,
+    pub(super) bytes: u64,
 }
 
 /// The name under which a whole snapshot of a peer is found. Snapshots are the first partition's; what comes on a
@@ -185,6 +188,12 @@ where
     }
 }
 
+/// Gives up what does not come to an end.
+async fn moving<F: Future>(slow: F) -> Result<F::Output, String> {
+    let standstill = |_| format!("nothing moved for {} s", STANDSTILL.as_secs());
+    timeout(STANDSTILL, slow).await.map_err(standstill)
+}
+
 fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), String> {
     let started = std::thread::Builder::new().name(name.into()).spawn(move || {
         step_back();
@@ -210,14 +219,14 @@ pub(super) async fn send(stream: Stream, header: &[u8], file: PathBuf) -> Result
     resume.send(at).map_err(|_| gone())?;
     let write = async {
         loop {
-            match alive(&mut writer, chunks.recv()).await? {
-                Some(Ok(frame)) => write(&mut writer, &frame).await?,
+            match moving(alive(&mut writer, chunks.recv())).await?? {
+                Some(Ok(frame)) => moving(write(&mut writer, &frame)).await??,
                 Some(Err(error)) => return Err(error),
                 None => break,
             }
         }
         write(&mut writer, &frame::encode(FrameKind::End, &[])).await?;
-        alive(&mut writer, std::future::pending::<()>()).await
+        moving(alive(&mut writer, std::future::pending::<()>())).await?
     };
     let mut done = std::pin::pin!(frames.expect(FrameKind::Done));
     tokio::select! {
@@ -352,7 +361,7 @@ where
     }
     progress.finish();
     let file = alive(writer, &mut result).await?.map_err(|_| "its thread has failed")??;
-    Ok(Arrival { header, file })
+    Ok(Arrival { header, file, bytes: len })
 }
 
 async fn alive_frame<R, W>(frames: &mut Frames<R>, writer: &mut W, kind: FrameKind) -> Result<Bytes, String>

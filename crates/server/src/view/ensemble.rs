@@ -1,5 +1,7 @@
 //! What a server is to the others, and what it knows of them.
 
+use stoa_core::{GivenSnapshot, SnapshotCounts};
+
 use crate::config::Member;
 
 /// What a server is among its kind, in ZooKeeper's words.
@@ -95,6 +97,8 @@ pub struct EnsembleStatus {
     pub snapshots_sent: u64,
     /// Snapshots that have come from other servers.
     pub snapshots_received: u64,
+    /// Those on their way to members of which it knows, and how many there were that others than leaders gave.
+    pub given: (Vec<GivenSnapshot>, SnapshotCounts),
     /// Everybody, this server among them, by number; also who is only named by the settings.
     pub members: Vec<MemberStatus>,
     /// Each partition by itself.

@@ -575,6 +575,7 @@ pub struct Digest {
 pub(crate) mod tests {
     use super::*;
     use crate::config::{self, MemberRole, Settings};
+    use stoa_core::{GivenSnapshot, SnapshotCounts};
 
     /// A server that has done a little of everything.
     pub(crate) fn stats() -> Stats {
@@ -664,6 +665,19 @@ pub(crate) mod tests {
             leaders_found: 3,
             snapshots_sent: 1,
             snapshots_received: 0,
+            given: (
+                vec![
+                    GivenSnapshot {
+                        to: 4,
+                        by: Some(3),
+                        position: Some(4_000),
+                        is_there: false,
+                        age_us: 1_500_000,
+                    },
+                    GivenSnapshot { to: 5, by: None, position: None, is_there: false, age_us: 2_000 },
+                ],
+                SnapshotCounts { given: 2, delegated: 5, direct: 1 },
+            ),
             servers: members.iter().map(listed).collect(),
             members,
             timelines: vec![TIMELINE],

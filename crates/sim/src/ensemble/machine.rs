@@ -2,7 +2,7 @@
 
 use super::HostId;
 use super::loss::Flipped;
-use super::process::{Chunks, Input, Process, Thread, entry_at};
+use super::process::{Chunks, Input, Process, Release, Thread, entry_at};
 use super::roles::KeptRole;
 use super::world::{Failure, Happening, World};
 use crate::clock::{Clock, EPOCH_MS};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use stoa_check::{Checker, Violation, wrong};
 use stoa_core::{
-    Append, Config, DiskId, KnownDisks, Levels, Recovered, ServerPart, Shard, Starts, TakenOver,
+    Append, Config, DiskId, Givers, KnownDisks, Levels, Recovered, ServerPart, Shard, Starts, TakenOver,
 };
 use stoa_group::{Restored, Store};
 use stoa_storage::faulty::{Fault, FaultyDisk};
@@ -517,7 +517,7 @@ impl World {
         log: stoa_storage::Log,
     ) -> Result<(), Failure> {
         let (servers, now) = (self.settings_of(id), self.machines[&id].clock.now(self.now_us));
-        let (mut threads, mut has_forest) = (Vec::new(), false);
+        let (mut threads, mut has_forest, mut gives) = (Vec::new(), false, false);
         for (partition, recovered) in (0..).zip(recovered) {
             let mut secret = [0; 32];
             for chunk in secret.chunks_mut(8) {
@@ -531,14 +531,20 @@ impl World {
             let machine = &self.machines[&id];
             // Whose number stands in a list founds nothing.
             let (joins, disk) = (machine.joins || self.list_of_role(id).is_some(), machine.disk_id);
-            if self.settings.upgrades && (u64::from(id) + machine.life).is_multiple_of(2) {
-                own.forest = None;
+            let start = u64::from(id) + machine.life;
+            if self.settings.upgrades && start.is_multiple_of(2) {
+                own.relief.forest = None;
             }
-            has_forest = own.forest.is_some();
             if self.is_reader(id) {
                 // Of which site it is its parent says.
                 own.site = None;
             }
+            // Between that one and this one was one with a forest.
+            if self.settings.upgrades && start % 4 != 3 {
+                own.relief.givers = Givers::None;
+            }
+            has_forest = own.relief.forest.is_some();
+            gives = own.relief.givers != Givers::None;
             let part = match joins {
                 _ if self.is_reader(id) => ServerPart::Reader,
                 true => ServerPart::Joins,
@@ -557,7 +563,7 @@ impl World {
         let Some(machine) = self.machines.get_mut(&id) else { return Ok(()) };
         let mut process = Process::new(id, alone, threads, LogThread::new(log), now);
         process.is_of_site = self.settings.config.site.is_some();
-        process.has_forest = has_forest;
+        process.release = Release { has_forest, gives };
         machine.process = Some(process);
         machine.life += 1;
         machine.held.starts = std::mem::take(&mut machine.held.starts).and(machine.life);

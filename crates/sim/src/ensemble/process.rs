@@ -41,7 +41,7 @@ pub(super) enum Input {
     HangUp(Key),
     Peer(u8, Bytes),
     /// Another server is connected, with this disk and these starts.
-    PeerConnected(u8, DiskId, Starts, Levels, bool),
+    PeerConnected(u8, DiskId, Starts, Levels, Release),
     /// Another server has said which disk and which history it has, and is not of this one's.
     PeerMet(u8, [u8; 16], Standing),
     PeerLost(u8),
@@ -112,6 +112,18 @@ const FOUNDED: u64 = 1;
 
 /// With what messages begin that are about a forest.
 const OF_FOREST: [u8; 2] = [9, 10];
+/// The same of snapshots that members give each other, and of what goes with one.
+const OF_GIVERS: [u8; 2] = [11, 12];
+pub(super) const GIVEN: u8 = 13;
+
+/// What the release of a server has. What others do not have must not be told to them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Release {
+    /// Trees down which appends go.
+    pub(super) has_forest: bool,
+    /// Snapshots that members give each other in the place of their leader.
+    pub(super) gives: bool,
+}
 
 /// Why a turn ended before its end.
 #[derive(Debug)]
@@ -221,8 +233,8 @@ pub(super) struct Process {
     expiry: Expiry,
     /// It is of one of several sites.
     pub(super) is_of_site: bool,
-    /// Whether its release has a forest. What is said of one must not come to one of another release.
-    pub(super) has_forest: bool,
+    /// What its release has.
+    pub(super) release: Release,
     /// It was told to stop, and does so by then at the latest.
     stops_by_us: Option<u64>,
 }
@@ -280,7 +292,7 @@ impl Process {
             words: BTreeMap::new(),
             expiry: Expiry::new(alone, now),
             is_of_site: false,
-            has_forest: true,
+            release: Release { has_forest: true, gives: true },
             stops_by_us: None,
         }
     }
@@ -451,9 +463,10 @@ impl Process {
             // The disks are the first partition's business, with which the log is.
             Input::PeerMet(peer, disk, standing) => thread.core.peer_met(peer, disk, standing, now),
             Input::PeerConnected(peer, ..) if of > 0 => thread.core.peer_connected(peer, now),
-            Input::PeerConnected(peer, disk, starts, levels, has_forest) => {
+            Input::PeerConnected(peer, disk, starts, levels, release) => {
                 thread.core.peer_levels(peer, levels);
-                thread.core.peer_reads_forest(peer, has_forest);
+                thread.core.peer_reads_forest(peer, release.has_forest);
+                thread.core.peer_gives_snapshots(peer, release.gives);
                 let shown = (disk, &starts);
                 acquaintance::meet(&mut thread.core, scene.known, peer, shown, now);
             }
@@ -471,7 +484,9 @@ impl Process {
             | Input::ParentLost(_)
             | Input::ParentSays(..)
             | Input::ParentSnapshot(..) => self.of_parent(input, scene)?,
-            Input::SnapshotSent(to, arrived) => thread.core.snapshot_sent(to, arrived, now),
+            Input::SnapshotSent(to, arrived) => {
+                thread.core.snapshot_sent(to, arrived.then_some(1), now);
+            }
             Input::Log(done) => self.logged(done, scene)?,
             Input::Written(done) => {
                 self.snapshot_busy = false;
@@ -513,7 +528,10 @@ impl Process {
         }
         let what = format_args!("{from} to {}: {:?}", self.id, &message[..message.len().min(60)]);
         scene.trace.detail(scene.now_us, "peer", what);
-        if !self.has_forest && message.first().is_some_and(|kind| OF_FOREST.contains(kind)) {
+        if !self.release.gives && message.first().is_some_and(|kind| OF_GIVERS.contains(kind)) {
+            return wrong(format!("server {from} has told {} of what its release does not know", self.id));
+        }
+        if !self.release.has_forest && message.first().is_some_and(|kind| OF_FOREST.contains(kind)) {
             return wrong(format!("server {from} has told {} of a forest, whose release has none", self.id));
         }
         if core.peer_message(from, message, scene.now).is_err() {
@@ -629,8 +647,12 @@ impl Process {
 
     fn offered(&mut self, from: u8, message: Bytes, chunks: Chunks, scene: &mut Scene<'_>) -> Done {
         let partitions = self.threads.len() as u8;
+        if !self.release.gives && message.first() == Some(&GIVEN) {
+            return wrong(format!("server {from} gives {} a snapshot, whose release takes none", self.id));
+        }
         let first = &mut self.threads[0].core;
         if self.arrived.is_some() || !first.wants_snapshot(message.clone()) {
+            first.decline_snapshot(message, scene.now);
             return Ok(());
         }
         let broken = |what: String| Violation::new(format!("a snapshot of server {from}: {what}"));

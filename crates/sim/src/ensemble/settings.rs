@@ -3,7 +3,7 @@
 use super::HostId;
 use std::ops::Range;
 
-use stoa_core::{Config, ForestConfig, Limits, digest_id};
+use stoa_core::{Config, ForestConfig, Givers, Limits, Relief, digest_id};
 
 /// Mean time between faults of a kind, in simulated milliseconds; 0 is never.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -257,6 +257,7 @@ pub(crate) fn config() -> Config {
         heartbeat_ms: 20,
         election_heartbeats: 8,
         kept_bytes: 4 << 10,
+        relief: Relief { forest: None, givers: Givers::Any },
         authentication: stoa_core::Authentication {
             super_digest: Some(digest_id(SUPER)),
             ..Default::default()
@@ -357,6 +358,19 @@ impl Settings {
         ]
     }
 
+    /// One in which members lack what the logs hold all the time, and are given snapshots by each other. It has no turn of
+    /// its own among the seeds of all kinds. The list of servers stays: what is lost with a disk could be what another one
+    /// depends on.
+    fn of_laggards() -> Self {
+        Self::variant("lags", |it| {
+            it.config.snapshot_updates = 20;
+            it.config.kept_bytes = 1 << 10;
+            let ends = Faults { crash_ms: 900, power_loss_ms: 2500, empty_ms: 2500, ..CALM };
+            let links = Faults { cut_ms: 700, break_ms: 900, pause_ms: 1500, hand_over_ms: 2000, ..ends };
+            it.faults = Faults { disk_full_ms: 2500, slow_disk_ms: 1500, loss_percent: 2, ..links };
+        })
+    }
+
     pub(crate) fn base() -> Self {
         Self {
             name: "default",
@@ -383,7 +397,7 @@ impl Settings {
         let mut forest = ForestConfig::new(3, 2, 2).expect("as many children as trees");
         // As short as all other times.
         forest.limits.repeat_us = 40_000;
-        self.config.forest = Some(forest);
+        self.config.relief.forest = Some(forest);
         self
     }
 
@@ -397,7 +411,7 @@ impl Settings {
     /// The kind with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::all().into_iter().find(|settings| settings.name == name)
+        Self::all().into_iter().chain([Self::of_laggards()]).find(|settings| settings.name == name)
     }
 
     /// What a seed stands for; `servers` as many as are asked for, or mostly three, and the kind that is asked for,
@@ -425,6 +439,9 @@ impl Settings {
             settings.config.local_sessions.are_upgraded = seed % 8 == 1;
         }
         settings.manners.first_id = Self::first_id(seed);
+        if seed % 4 == 2 {
+            settings.config.relief.givers = Givers::Spare;
+        }
         // Folders of a lost ensemble turn up again, and would show clients that only read what nobody else has.
         if settings.manners.read_only_percent == 0 {
             settings.recoveries = Self::recoveries(seed);

@@ -9,7 +9,7 @@ use super::loss::Lost;
 use super::machine::Machine;
 use super::met::Met;
 use super::network::{Network, Weather};
-use super::process::{Chunks, Input, Key, Process, Scene, Stop, TurnOutput};
+use super::process::{Chunks, GIVEN, Input, Key, Process, Scene, Stop, TurnOutput};
 use super::settings::Settings;
 use super::ties::{TieEnd, Ties};
 use super::trouble::Trouble;
@@ -69,6 +69,8 @@ pub struct Outcome {
     pub snapshots: u64,
     /// Snapshots taken over from other servers.
     pub taken_over: u64,
+    /// Snapshots that members have sent in the place of their leader.
+    pub given: u64,
     /// Times that a log had no room.
     pub out_of_room: u64,
     /// Times that the list of servers was changed.
@@ -105,7 +107,7 @@ pub struct Outcome {
 
 summed! {
     Outcome {
-        seen, updates, refusals, terms, starts, snapshots, taken_over, out_of_room, reconfigs, frames, ties, role_changes,
+        seen, updates, refusals, terms, starts, snapshots, taken_over, given, out_of_room, reconfigs, frames, ties, role_changes,
         placed, recoveries, emptied, rolled_back, flipped, rot_noticed, copies, copies_refused, checked, met, lasted_us,
     }
     fingerprint: 0,
@@ -125,6 +127,7 @@ impl fmt::Display for Outcome {
             (self.seen.moves, "sessions moved"),
             (self.seen.read_only, "read-only connections"),
             (self.taken_over, "snapshots taken over"),
+            (self.given, "snapshots given by neighbours"),
             (self.out_of_room, "times no room"),
             (self.reconfigs, "changes of the list of servers"),
             (self.frames, "frames in trees"),
@@ -646,8 +649,10 @@ impl World {
                 | PeerOutput::Servers
                 | PeerOutput::Founds(_)
                 | PeerOutput::Began { .. } => {}
+                PeerOutput::Note(what) => self.note("snapshot", format_args!("server {id}: {what}")),
                 PeerOutput::Snapshot { to, position, message } => {
                     let (chunks, to) = (self.snapshot_at(id, position), HostId::from(to));
+                    self.counts.given += u64::from(message.first() == Some(&GIVEN));
                     let is_up = self.network.is_up(id, to, of);
                     self.note(
                         "snapshot",
@@ -805,8 +810,8 @@ impl World {
                     let shown = self.machines.get(&peer).map(|it| (it.disk_id, it.held.starts.clone()));
                     let (disk, starts) = shown.unwrap_or_default();
                     let levels = self.process(peer).map_or(Levels::UNSAID, |it| it.first().tree().levels());
-                    let has_forest = self.process(peer).is_some_and(|process| process.has_forest);
-                    self.push(id, of, Input::PeerConnected(number(peer), disk, starts, levels, has_forest));
+                    let release = self.process(peer).map(|process| process.release).unwrap_or_default();
+                    self.push(id, of, Input::PeerConnected(number(peer), disk, starts, levels, release));
                 }
             }
             Err(again_us) => self.schedule_at(again_us, Happening::Meet(a, b, of)),

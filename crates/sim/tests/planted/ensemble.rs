@@ -86,6 +86,23 @@ fn a_server_that_commits_what_it_does_not_have_is_found() {
     found_in_forest(5, "network", Bug::CommitsWhatItDoesNotHave);
 }
 
+/// The same where members give each other snapshots all the time.
+fn found_where_members_lag(servers: usize, bug: Bug) {
+    let life = |seed| Settings::of(seed, Some(servers), Some("lags")).expect("it is a kind");
+    let found = (1..=SEEDS).any(|seed| wrong(bug, || World::new(seed, life(seed), false).run()).is_some());
+    assert!(found, "not found in {SEEDS} seeds in which members lag");
+}
+
+#[test]
+fn a_leader_that_takes_a_givers_word_for_the_receivers_is_found() {
+    found_where_members_lag(5, Bug::GiverSpeaksForReceiver);
+}
+
+#[test]
+fn a_member_that_goes_on_from_an_older_snapshot_than_what_it_has_promised_is_found() {
+    found_where_members_lag(3, Bug::GivenSnapshotIsTakenAnyway);
+}
+
 /// The same where clients are connected to readers, too.
 fn found_with_readers(servers: usize, kind: &str, bug: Bug) {
     let life = |seed| Settings::of(seed, Some(servers), Some(kind)).expect("it is a kind").with_readers(2);

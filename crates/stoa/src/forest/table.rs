@@ -33,6 +33,7 @@ pub(super) fn of(answer: &Value) -> String {
         number("complaints_sent"),
         number("complaints_received"),
     );
+    snapshots(&mut text, answer);
     repairs(&mut text, answer);
     text
 }
@@ -111,6 +112,25 @@ fn silent(text: &mut String, answer: &Value) {
     }
 }
 
+/// Which are on their way to members that were far behind.
+fn snapshots(text: &mut String, answer: &Value) {
+    for snapshot in list(&answer["snapshots"]) {
+        let age = snapshot["age_ms"].as_f64().unwrap_or_default() / 1e3;
+        let to = &snapshot["to_server_id"];
+        let what = match (snapshot["by_server_id"].as_u64(), snapshot["position"].as_u64()) {
+            (None, _) => "waits for a server that can give it a snapshot".to_owned(),
+            (Some(by), None) => format!("is to be given a snapshot by server {by}"),
+            (Some(by), Some(position)) if snapshot["is_there"] == true => {
+                format!("takes over the snapshot of position {position} of server {by}")
+            }
+            (Some(by), Some(position)) => {
+                format!("is given the snapshot of position {position} by server {by}")
+            }
+        };
+        let _ = writeln!(text, "\nserver {to} {what}, since {age:.1} s");
+    }
+}
+
 fn repairs(text: &mut String, answer: &Value) {
     let mut repairs = list(&answer["repairs"]).peekable();
     if repairs.peek().is_some() {
@@ -158,6 +178,11 @@ mod tests {
             ],
             "frames_sent": 1, "bytes_sent": 20, "frames_received": 3, "bytes_received": 40, "pulls_sent": 5,
             "pulls_answered": 6, "complaints_sent": 7, "complaints_received": 8,
+            "snapshots": [
+                { "to_server_id": 4, "by_server_id": 3, "position": 70, "is_there": false, "age_ms": 1500.0 },
+                { "to_server_id": 5, "by_server_id": 3, "position": 60, "is_there": true, "age_ms": 40.0 },
+                { "to_server_id": 6, "by_server_id": null, "position": null, "is_there": false, "age_ms": 0.0 }
+            ],
             "repairs": [
                 { "term": 7, "shape": 3, "age_ms": 61_000.0, "servers": [
                     { "server_id": 5, "is_aside": true, "why": "it\u{7} went" },
@@ -181,6 +206,12 @@ last heard of the trees, ms ago: 12
 frames      1 sent (20 bytes), 3 received (40 bytes)
 pulls       5 sent, 6 answered
 complaints  7 sent, 8 received
+
+server 4 is given the snapshot of position 70 by server 3, since 1.5 s
+
+server 5 takes over the snapshot of position 60 of server 3, since 0.0 s
+
+server 6 waits for a server that can give it a snapshot, since 0.0 s
 
 repairs
   61.0 s ago, shape 3 of term 7: server 5 is aside: it went; server 4 is not aside any more: it is well

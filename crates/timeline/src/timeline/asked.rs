@@ -73,7 +73,7 @@ impl<C: Copy + Ord> Timeline<C> {
         }
         match &mut self.log {
             Some(log) => log.ask(FIRST, question),
-            None => self.to_partitions.push_back((FIRST, PartitionMessage::Ask(question))),
+            None => self.outbox.partitions.push_back((FIRST, PartitionMessage::Ask(question))),
         }
     }
 

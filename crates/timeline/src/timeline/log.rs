@@ -1,12 +1,10 @@
 //! Proposals, records, snapshots: what goes into the log, and what this server keeps of it.
 
 use super::{FIRST, NotTaken, PartitionMessage, Timeline};
-use crate::message::Message;
-use crate::peers::member_of;
 use crate::shared_log::{Append, Batches, Delivery, EntryId, Proposal, SnapshotHead};
 use alloc::vec::Vec;
 use bytes::Bytes;
-use stoa_group::{Mark, ProposeError};
+use stoa_group::ProposeError;
 
 impl<C: Copy + Ord> Timeline<C> {
     // ---- proposals ----
@@ -24,7 +22,7 @@ impl<C: Copy + Ord> Timeline<C> {
         let proposal = Proposal { term, position, payload, follows };
         match &mut self.log {
             Some(log) => log.hand_over(FIRST, proposal),
-            None => self.to_partitions.push_back((FIRST, PartitionMessage::Propose(proposal))),
+            None => self.outbox.partitions.push_back((FIRST, PartitionMessage::Propose(proposal))),
         }
         Ok(position)
     }
@@ -68,7 +66,7 @@ impl<C: Copy + Ord> Timeline<C> {
 
     /// The next thing for another partition.
     pub fn poll_message(&mut self) -> Option<(u8, PartitionMessage)> {
-        self.to_partitions.pop_front()
+        self.outbox.partitions.pop_front()
     }
 
     // ---- records ----
@@ -141,50 +139,8 @@ impl<C: Copy + Ord> Timeline<C> {
         self.deliver_to_all(&Delivery::Snapshot(number));
     }
 
-    /// A snapshot is durable: others may be sent it.
-    pub fn offer_snapshot(&mut self, mark: Mark) {
-        if let Some(log) = &mut self.log {
-            log.group().offer_snapshot(mark);
-        }
-        self.feed_all();
-    }
-
-    /// The snapshot of [`PeerOutput::Snapshot`] is durable at its receiver, or was given up. That it is
-    /// taken over there shows in what the receiver says next; if it is not, it is sent again.
-    pub fn snapshot_sent(&mut self, to: u8, arrived: bool) {
-        if let Some(log) = &mut self.log {
-            log.group().snapshot_sent(member_of(to), arrived);
-        }
-    }
-
-    /// Whether a snapshot that another server offers with this message is of use here.
-    #[must_use]
-    pub fn wants_snapshot(&self, message: Bytes) -> bool {
-        let committed = self.log.as_ref().map_or(u64::MAX, |log| log.status().committed);
-        matches!(Message::decode(message), Ok(Message::Group(message))
-            if message.snapshot().is_some_and(|mark| mark.position > committed))
-    }
-
-    /// A snapshot has come from another server, with this message, and is whole. Returns where in the log it stands,
-    /// position and term. It is taken over when the record with it is durable: see [`Timeline::stored`].
-    ///
-    /// # Errors
-    /// When it is of no use.
-    pub fn receive_snapshot(&mut self, from: u8, message: Bytes) -> Result<(u64, u64), NotTaken> {
-        let Ok(Message::Group(message)) = Message::decode(message) else { return Err(NotTaken::Bad) };
-        if self.is_reader() {
-            return self.adopt(&message);
-        }
-        let mark = message.snapshot().filter(|_| message.from() == member_of(from)).ok_or(NotTaken::Bad)?;
-        let log = self.log.as_mut().ok_or(NotTaken::Bad)?;
-        log.group().step(message).map_err(|error| {
-            NotTaken::Refused(alloc::format!("the snapshot of server {from} was refused: {error}"))
-        })?;
-        Ok((mark.position, mark.term))
-    }
-
     /// At a reader: takes over a snapshot of its parent's.
-    fn adopt(&mut self, message: &stoa_group::Message) -> Result<(u64, u64), NotTaken> {
+    pub(super) fn adopt(&mut self, message: &stoa_group::Message) -> Result<(u64, u64), NotTaken> {
         let mark = message.snapshot().ok_or(NotTaken::Bad)?;
         let at = (mark.position, mark.term);
         if self.log.as_mut().is_some_and(|log| log.adopt(mark)) {

@@ -3,7 +3,7 @@
 use crate::birth::{DiskId, Standing};
 use crate::message::Message;
 use crate::shared_log::{Delivery, Proposal};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -54,6 +54,8 @@ pub enum PeerOutput {
     },
     /// There is another list of servers: connect to those in it, and be connected to by them.
     Servers,
+    /// For the log of whoever runs the server: something about snapshots that servers give each other.
+    Note(String),
 }
 
 /// What one server says to another.
@@ -94,7 +96,13 @@ impl Outgoing {
         match self {
             Self::Timeline(Message::Group(message)) => Some(message),
             Self::Timeline(
-                Message::Forward(_) | Message::Missing { .. } | Message::Forest(_) | Message::Tag { .. },
+                Message::Forward(_)
+                | Message::Missing { .. }
+                | Message::Forest(_)
+                | Message::Tag { .. }
+                | Message::Give(_)
+                | Message::Gives(_)
+                | Message::Given(_),
             )
             | Self::Service(_) => None,
         }
@@ -174,4 +182,13 @@ pub struct Settled<C> {
     pub lost: Vec<C>,
     /// This server is elected, and may begin to lead: see [`Timeline::begin_to_lead`].
     pub is_elected: bool,
+}
+
+/// What is to be taken out.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// For other servers.
+    pub(super) peers: VecDeque<PeerOutput>,
+    /// For other partitions of this one.
+    pub(super) partitions: VecDeque<(u8, PartitionMessage)>,
 }

@@ -120,6 +120,10 @@ impl<C: Copy + Ord> Timeline<C> {
                 }
             }
             Message::Tag { tag, asks } => self.take_tag(from, tag, asks),
+            Message::Give(order) => self.take_order(from, order),
+            Message::Gives(report) => self.take_report(from, report),
+            // It goes with a snapshot, and is no message by itself.
+            Message::Given(_) => return Err(BadMessage),
             Message::Forward(forward) => received.asked = self.take_forwarded(from, forward),
             Message::Missing { term, stream, expected } => {
                 if term == self.progress.term && stream == self.requests.stream() {
@@ -144,13 +148,13 @@ impl<C: Copy + Ord> Timeline<C> {
     pub fn tell(&mut self, output: PeerOutput) {
         // No server knows a reader, but its parent.
         if !self.is_reader() {
-            self.to_peers.push_back(output);
+            self.outbox.peers.push_back(output);
         }
     }
 
     /// What is to be sent to other servers, oldest first.
     pub fn poll_peer(&mut self) -> Option<PeerOutput> {
-        self.to_peers.pop_front()
+        self.outbox.peers.pop_front()
     }
 
     /// Whether there is a connection to another server.
@@ -176,6 +180,7 @@ impl<C: Copy + Ord> Timeline<C> {
         debug_assert!(self.log.is_some(), "the first partition has the log, and knows the disks");
         self.peers.disconnect(peer);
         self.lose_in_forest(peer);
+        self.lose_neighbour(peer);
         let leads = self.progress.leader == member_of(peer);
         self.peers.empty(peer, if leads { self.progress.term } else { 0 });
     }
@@ -192,6 +197,7 @@ impl<C: Copy + Ord> Timeline<C> {
         let member = member_of(peer);
         self.peers.disconnect(peer);
         self.lose_in_forest(peer);
+        self.lose_neighbour(peer);
         let Some(log) = &mut self.log else { return false };
         log.group().unreachable(member);
         if member != self.progress.leader || self.progress.lead != Lead::No {
@@ -346,6 +352,7 @@ impl<C: Copy + Ord> Timeline<C> {
         if let Some(log) = &mut self.log {
             log.group().tick();
         }
+        self.tend_delegations();
         true
     }
 

@@ -26,7 +26,8 @@ use tokio::time::timeout;
 use super::copied::Copied;
 use super::hello::{self, Local, Purpose};
 use super::{
-    Common, Identity, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers, stream,
+    Common, Identity, PeerAddress, PeerEvent, PeerOptions, PeerPort, PeerStatus, PeerTls, Peers, Understands,
+    stream,
 };
 use crate::listen::{Bound, Listener};
 
@@ -112,7 +113,7 @@ impl Server {
                 folder: folder.path().to_owned(),
                 software: format!("stoa test {id}"),
                 levels: None,
-                reads_forest: false,
+                understands: Understands::default(),
             };
             let peers = Peers::start(options, members.to_vec(), events_in);
             Self { id, peers, events: RefCell::new(events), folder: folder.clone(), port: port.clone() }
@@ -227,7 +228,7 @@ impl Puppet {
                 share: Share::WHOLE,
                 software: "puppet".into(),
                 levels: None,
-                reads_forest: false,
+                understands: Understands::default(),
                 level: watch::channel(0).1,
                 secret: secret.map(|secret| secret.as_bytes().to_vec()),
                 copied: Copied::default(),

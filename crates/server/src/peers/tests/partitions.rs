@@ -67,7 +67,7 @@ fn a_thread_takes_its_connections_and_no_other() {
                             folder,
                             software: String::new(),
                             levels: None,
-                            reads_forest: false,
+                            understands: Understands::default(),
                         };
                         let _peers = Peers::start(options, members, events_in);
                         loop {
