@@ -37,6 +37,7 @@ mod site_policy;
 mod site_sessions;
 mod site_status;
 mod site_streams;
+mod site_tokens;
 mod sites;
 mod snapshot;
 mod status;
