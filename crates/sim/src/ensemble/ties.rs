@@ -123,7 +123,7 @@ impl World {
         }
         // Some parents are of the first release that had readers, but none of those that are of a site.
         let is_of_site = self.settings.config.site.is_some();
-        let traits = ParentTraits { takes_reads: is_of_site || link % 4 != 0, is_of_site };
+        let traits = ParentTraits { takes_reads: is_of_site || !link.is_multiple_of(4), is_of_site };
         self.push(reader, 0, Input::ParentConnected(link, history, traits));
     }
 
