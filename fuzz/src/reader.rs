@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use stoa_core::{ConnectionId, Levels, ParentOutput, ParentTraits, ReaderOutput, SnapshotOutput, StateLoader};
+use stoa_core::{
+    ConnectionId, Levels, ParentOutput, ParentTraits, ReaderOutput, SnapshotOutput, StateLoader,
+};
 use stoa_tree::Options;
 
 use crate::Input;

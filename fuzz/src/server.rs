@@ -3,8 +3,8 @@
 use crate::Input;
 use bytes::Bytes;
 use stoa_core::{
-    Config, ConnectionId, ForestConfig, Items, Now, Outcome, Output, PeerOutput, Reaping, Recovered,
-    ServerPart, Shard, SiteConfig, SiteId, SnapshotOutput,
+    Config, ConnectionId, ForestConfig, Givers, Items, Now, Outcome, Output, PeerOutput, Reaping, Recovered,
+    Relief, ServerPart, Shard, SiteConfig, SiteId, SnapshotOutput,
 };
 use stoa_forest::{Content, Frame, Spread};
 use stoa_tree::{Options, Tree};
@@ -53,7 +53,10 @@ impl Member {
             session_timeout_min_ms: 500,
             heartbeat_ms: 20,
             reaping: Reaping { interval_ms: 50, max: 10_000 },
-            forest: ForestConfig::new(2, 2, 2).filter(|_| voters.len() > 1),
+            relief: Relief {
+                forest: ForestConfig::new(2, 2, 2).filter(|_| voters.len() > 1),
+                givers: Givers::Any,
+            },
             ..Config::default()
         };
         let recovered = Recovered::new(Tree::new(Options::default()), voters);
