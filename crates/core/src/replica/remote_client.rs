@@ -302,11 +302,11 @@ impl Replica {
 
     pub(crate) fn frames(&mut self, id: ConnectionId) -> Option<ToClient> {
         let (answers, bytes) = self.take_output(id)?;
-        Some(ToClient::Frames { answers, bytes, stamp: self.stamp_by_now() })
+        Some(ToClient::Frames { answers, bytes, stamp: self.applied.stamp.clone() })
     }
 
-    /// What this partition rests on, also in the middle of an entry: who is told something then is told of what that entry
-    /// has done before, and what he asks elsewhere has to come behind it.
+    /// What this partition rests on in the middle of an entry, too: what a client is to ask elsewhere has to come behind what
+    /// that entry has done before.
     pub(super) fn stamp_by_now(&self) -> Timestamp {
         let mut stamp = self.applied.stamp.clone();
         stamp.raise(self.config.partition, end_of(self.applied.applying));

@@ -38,9 +38,10 @@ impl EnsembleSettings<'_> {
         self.check_times()?;
         self.check_ttl()?;
         self.check_forest()?;
+        // First: who is a reader is told that it need not say which sites there are.
+        let of_reader = self.check_reader()?;
         self.check_sites()?;
         let vain = self.site_settings_in_vain();
-        let of_reader = self.check_reader()?;
         let warnings = self.complete_client_tls()?.into_iter().chain(vain).chain(of_reader);
         if self.settings.servers.is_empty() {
             let alone = "server-id has no effect: there are no servers, so that this one stands alone";
