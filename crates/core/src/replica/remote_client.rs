@@ -305,11 +305,10 @@ impl Replica {
         Some(ToClient::Frames { answers, bytes, stamp: self.applied.stamp.clone() })
     }
 
-    /// What this partition rests on in the middle of an entry, too: what a client is to ask elsewhere has to come behind what
-    /// that entry has done before.
+    /// What this partition rests on in the middle of an entry, too: what a client is to ask elsewhere gets a larger zxid than
+    /// what that entry has done before.
     pub(super) fn stamp_by_now(&self) -> Timestamp {
         let mut stamp = self.applied.stamp.clone();
-        stamp.raise(self.config.partition, end_of(self.applied.applying));
         stamp.raise_zxid(self.applied.partition.tree().last_zxid());
         stamp
     }

@@ -107,8 +107,8 @@ impl Replica {
     /// to its front; but what it has asked behind this may be carried out elsewhere, and answered here. Returns whether
     /// it is to be carried out here all the same.
     pub(super) fn is_asked_here(&mut self, id: ConnectionId, frame: &[u8]) -> bool {
-        // The outcomes of both may have come with one entry.
-        let queue = self.clients.connections.get(id).map(Connection::slots);
+        // Where there are sites, the outcomes of both may have come with one entry.
+        let queue = self.clients.connections.get(id).map(Connection::slots).filter(|_| self.is_of_sites());
         let is_answered =
             queue.is_some_and(|queue| queue.iter().any(|slot| matches!(slot, Slot::Answer { .. })));
         if !is_answered && !self.has_forwarded(id) {
@@ -161,7 +161,8 @@ impl Replica {
     /// What another site has done for a client of another partition is applied, with what that is told.
     pub(super) fn tell_moved_asker(&mut self, number: u64, body: &[u8]) {
         let own = self.config.partition;
-        let seen = self.stamp_by_now();
+        let mut seen = self.stamp_by_now();
+        seen.raise(own, end_of(self.applied.applying));
         let reply = TicketReply::DoneElsewhere(Bytes::copy_from_slice(body));
         let outcome = TicketOutcome { number, seen, parts: 1 << own, reply };
         let asker = partition_of_number(number, self.applied.placement.partitions());
