@@ -36,13 +36,17 @@ fn found_with_readers(kind: &str, bug: Bug) {
 }
 
 #[test]
-fn a_reader_that_asks_before_its_session_is_brought_is_found() {
-    found_with_readers("crashes", Bug::ReaderAsksWhileAway);
-}
-
-#[test]
 fn a_reader_whose_sessions_are_of_another_site_is_found() {
     found_with_readers("travel", Bug::ReaderOfAnotherSite);
+}
+
+/// It takes a client that comes back to the same server at the right moment.
+#[test]
+fn a_change_that_came_late_and_is_not_told_is_found() {
+    let kinds = ["default", "lines", "network", "travel"];
+    let lives = kinds.iter().flat_map(|kind| (SEEDS + 1..=3 * SEEDS).map(move |seed| (*kind, seed)));
+    let found = { lives }.any(|(kind, seed)| wrong(Bug::LateIsNotNoted, || run(seed, kind, 1)).is_some());
+    assert!(found, "a change that came late is told in {kinds:?}");
 }
 
 /// With no bug planted the copy is what it was made from.
@@ -72,7 +76,6 @@ alarms! {
     a_number_without_a_token_is_found: SequentialNeedsNoToken in "default",
     a_holder_until_the_end_is_applied_is_found: HeldUntilApplied in "default",
     a_snapshot_without_marks_is_found: SnapshotWithoutMarks in "away",
-    a_change_that_came_late_and_is_not_told_is_found: LateIsNotNoted in "default",
     a_create_behind_the_end_of_its_session_is_found: EndIsForgotten in "default",
     who_follows_and_goes_on_is_found: FollowsAndGoesOn in "losses",
     a_hub_that_goes_on_while_it_follows_is_found: OldHubGoesOn in "hubs",
