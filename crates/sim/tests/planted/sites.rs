@@ -44,8 +44,8 @@ fn a_reader_whose_sessions_are_of_another_site_is_found() {
 #[test]
 fn a_change_that_came_late_and_is_not_told_is_found() {
     let kinds = ["default", "lines", "network", "travel"];
-    let lives = kinds.iter().flat_map(|kind| (SEEDS + 1..=3 * SEEDS).map(move |seed| (*kind, seed)));
-    let found = { lives }.any(|(kind, seed)| wrong(Bug::LateIsNotNoted, || run(seed, kind, 1)).is_some());
+    let mut lives = kinds.iter().flat_map(|kind| (SEEDS + 1..=3 * SEEDS).map(move |seed| (*kind, seed)));
+    let found = lives.any(|(kind, seed)| wrong(Bug::LateIsNotNoted, || run(seed, kind, 1)).is_some());
     assert!(found, "a change that came late is told in {kinds:?}");
 }
 
