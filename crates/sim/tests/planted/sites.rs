@@ -80,7 +80,6 @@ alarms! {
     who_follows_and_goes_on_is_found: FollowsAndGoesOn in "losses",
     a_hub_that_goes_on_while_it_follows_is_found: OldHubGoesOn in "hubs",
     a_reign_before_all_have_followed_is_found: ReignBeforeAllFollow in "hubs",
-    a_site_that_is_given_up_and_heeded_is_found: LostIsHeeded in "losses",
     what_is_forgotten_between_two_hubs_is_found: ReignForgetsWhatWaits in "hubs",
     what_comes_late_from_who_is_given_up_is_found: ImportedBehindAClaim in "losses",
     a_hub_that_needs_no_lease_is_found: HubNeedsNoLease in "automatic",
