@@ -32,11 +32,9 @@ impl Report {
         self.steps.push(Step { name, took, tally });
     }
 
-    /// Prints what programs that failed said last, once more, and the summary, of which the last line is `N passed, N failed`. Says whether all passed.
+    /// Prints the summary, and once more what programs that failed said last: who sees only the end of a long run sees
+    /// why. The last line is `N passed, N failed`. Says whether all passed.
     pub(crate) fn finish(&self) -> bool {
-        for Failure { command, end } in run::failures() {
-            println!("\n=== has failed: {command}\n{end}");
-        }
         let mut sum = Tally::default();
         let mut took = Duration::ZERO;
         println!("\n{:<14}{:>9}{:>9}{:>11}", "step", "passed", "failed", "seconds");
@@ -47,6 +45,9 @@ impl Report {
             took += *time;
         }
         println!("{:<32}{:>11.1}", "", took.as_secs_f64());
+        for Failure { command, end } in run::failures() {
+            println!("\n=== has failed: {command}\n{end}");
+        }
         println!("{} passed, {} failed", sum.passed, sum.failed);
         sum.failed == 0
     }

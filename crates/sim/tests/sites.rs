@@ -47,7 +47,8 @@ fn sites_live_through_other_releases() {
 /// Others take the hub's place by themselves.
 #[test]
 fn sites_live_through_hubs_that_are_away() {
-    let lived = (1..=9).map(|seed| live(seed, Some("automatic"), None));
+    let cut_off = (1..=5).map(|seed| live(seed, Some("cut-off"), Some(1)));
+    let lived = (1..=9).map(|seed| live(seed, Some("automatic"), None)).chain(cut_off);
     let total = lived.fold(SitesOutcome::default(), |sum, outcome| sum + outcome);
     let SitesOutcome { absences, reigns, losses, returns, .. } = total;
     assert!(absences > 30 && reigns > 5 && losses > 5 && returns == losses, "{total}");

@@ -73,6 +73,35 @@ impl SiteRun {
 
     /// A site is away for a while, or two are.
     pub(super) fn some_go_away(&mut self) {
+        let hub = self.hub_before_absence();
+        let first = if self.rng.percent(70) { hub } else { self.rng.index(self.worlds.len()) };
+        self.goes_away(first);
+        if self.rng.one_in(4) {
+            let second = self.rng.index(self.worlds.len());
+            self.goes_away(second);
+        }
+    }
+
+    /// The hub hears nobody for a while, nor does anybody hear it, and most often all others start again.
+    pub(super) fn hub_is_cut_off(&mut self) {
+        let at = self.hub_before_absence();
+        let (least, most) = *self.rng.pick(&[(4_000, 14_000), (14_000, 30_000), (60_000, 75_000)]);
+        let for_us = self.rng.range(least * 1000, most * 1000);
+        if !self.absences.away.is_empty() {
+            return;
+        }
+        self.is_away(at, Absence::Cut, for_us);
+        for other in (0..self.worlds.len()).filter(|other| *other != at) {
+            self.lines.cut(other, at, self.now_us + for_us);
+            self.lines.cut(at, other, self.now_us + for_us);
+        }
+        if !self.rng.one_in(3) {
+            self.others_start_again(at);
+        }
+    }
+
+    /// Who is the hub; notes whether all is in order before somebody goes.
+    fn hub_before_absence(&mut self) -> usize {
         let hub = self.settled_hub();
         if self.absences.away.is_empty() {
             let has_joined = |at: usize| self.first_of(at).is_some_and(|shard| shard.has_joined());
@@ -82,13 +111,7 @@ impl SiteRun {
         }
         // Of three sites two are away where one goes while another one is given up, also when that is there again.
         self.absences.was_in_order &= self.operator.dooms.is_empty();
-        let hub = hub.map_or(self.hub, |(hub, _)| hub);
-        let first = if self.rng.percent(70) { hub } else { self.rng.index(self.worlds.len()) };
-        self.goes_away(first);
-        if self.rng.one_in(4) {
-            let second = self.rng.index(self.worlds.len());
-            self.goes_away(second);
-        }
+        hub.map_or(self.hub, |(hub, _)| hub)
     }
 
     /// Whether the hub of a reign has been promised something: one that has asked for nothing may need no promises.
@@ -101,18 +124,15 @@ impl SiteRun {
         if self.absences.away.contains_key(&at) {
             return;
         }
-        self.counts.absences += 1;
         // About as long as a promise holds, or shorter or longer.
         let (least, most) =
             *self.rng.pick(&[(500, 8_000), (8_000, 14_000), (14_000, 30_000), (30_000, 70_000)]);
         let for_us = self.rng.range(least * 1000, most * 1000);
         let until_us = self.now_us + for_us;
-        self.absences.away.insert(at, until_us);
-        self.absences.since_us = self.now_us;
         let how =
             [Absence::Down, Absence::Cut, Absence::CutTo, Absence::CutFrom, Absence::Paused, Absence::Paused];
         let how = *self.rng.pick(&how);
-        self.worlds[at].note("away", format_args!("{how:?} for {} ms", for_us / 1000));
+        self.is_away(at, how, for_us);
         match how {
             Absence::Down => {
                 let power = self.rng.one_in(2);
@@ -128,6 +148,13 @@ impl SiteRun {
                 }
             }
         }
+    }
+
+    fn is_away(&mut self, at: usize, how: Absence, for_us: u64) {
+        self.counts.absences += 1;
+        self.absences.away.insert(at, self.now_us + for_us);
+        self.absences.since_us = self.now_us;
+        self.worlds[at].note("away", format_args!("{how:?} for {} ms", for_us / 1000));
     }
 
     /// The servers of all other sites start again, which have promised something a moment before.

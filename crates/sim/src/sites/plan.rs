@@ -24,11 +24,14 @@ pub(super) struct Storms {
     pub(super) down_ms: u64,
     /// A site, or two, are away for a while, most often the hub.
     pub(super) away_ms: u64,
+    /// The hub is cut off from all others, which start again.
+    pub(super) hub_cut_ms: u64,
     /// The last site comes when so much time has passed.
     pub(super) late_ms: u64,
 }
 
-const FAIR: Storms = Storms { cut_ms: 0, cut_max_ms: 0, break_ms: 0, down_ms: 0, away_ms: 0, late_ms: 0 };
+const FAIR: Storms =
+    Storms { cut_ms: 0, cut_max_ms: 0, break_ms: 0, down_ms: 0, away_ms: 0, hub_cut_ms: 0, late_ms: 0 };
 
 /// What the operator of all sites does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -146,6 +149,15 @@ impl SitePlan {
         Self { requests: u64::MAX, lasts_us: 110_000_000, ..plan }
     }
 
+    /// The same, and what seldom comes together does so all the time: the hub is cut off from all others while it has its
+    /// lease, and those start again at once.
+    fn cut_off() -> Self {
+        let mut plan = Self::automatic();
+        plan.life.name = "cut-off";
+        plan.storms = Storms { hub_cut_ms: 14_000, ..FAIR };
+        plan
+    }
+
     /// The same, as [`paced`].
     fn paced(mut self) -> Self {
         self.life.config.site = paced().site;
@@ -180,12 +192,14 @@ impl SitePlan {
         let is_divided = kind.is_some_and(|kind| kind.starts_with(DIVIDED));
         let kinds = all.len() as u64;
         let kind = kind.map(|kind| kind.strip_prefix(DIVIDED).unwrap_or(kind).trim_start_matches('-'));
+        // Seeds take turns through the other kinds alone.
+        let rare = Self::cut_off();
         if is_divided {
             // Programs cannot do it yet.
             all.retain(|plan| !plan.has_program);
         }
         let mut plan = match kind.filter(|kind| !kind.is_empty()) {
-            Some(kind) => all.into_iter().find(|plan| plan.life.name == kind)?,
+            Some(kind) => all.into_iter().chain([rare]).find(|plan| plan.life.name == kind)?,
             None => all[(seed % all.len() as u64) as usize].clone(),
         };
         plan.sites = sites.unwrap_or([3, 2, 3, 4, 3, 5][(seed / 9 % 6) as usize]);

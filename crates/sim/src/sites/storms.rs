@@ -11,6 +11,7 @@ pub(super) enum Storm {
     Break,
     Down,
     Away,
+    HubCut,
     /// The servers of a site start again at once.
     Restart(usize),
     /// Nothing passes any more from one site to another until then, as before.
@@ -19,7 +20,7 @@ pub(super) enum Storm {
 
 impl SiteRun {
     pub(super) fn schedule_storms(&mut self) {
-        for storm in [Storm::Cut, Storm::Break, Storm::Down, Storm::Away] {
+        for storm in [Storm::Cut, Storm::Break, Storm::Down, Storm::Away, Storm::HubCut] {
             self.schedule_storm(storm);
         }
     }
@@ -31,6 +32,7 @@ impl SiteRun {
             Storm::Break => storms.break_ms,
             Storm::Down => storms.down_ms,
             Storm::Away => storms.away_ms,
+            Storm::HubCut => storms.hub_cut_ms,
             // They are consequences of others.
             Storm::Restart(_) | Storm::CutAgain(..) => 0,
         };
@@ -49,6 +51,7 @@ impl SiteRun {
         match storm {
             Storm::Cut => self.cut(leaf),
             Storm::Away => self.some_go_away(),
+            Storm::HubCut => self.hub_is_cut_off(),
             Storm::Break => {
                 self.counts.breaks += 1;
                 let calls = self.lines.calls.iter().filter(|(_, call)| call.is_between(leaf, self.hub));

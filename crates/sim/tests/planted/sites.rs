@@ -83,6 +83,9 @@ alarms! {
     what_is_forgotten_between_two_hubs_is_found: ReignForgetsWhatWaits in "hubs",
     what_comes_late_from_who_is_given_up_is_found: ImportedBehindAClaim in "losses",
     a_hub_that_needs_no_lease_is_found: HubNeedsNoLease in "automatic",
+    a_lease_that_lasts_as_long_as_a_promise_is_found: LeaseAsLongAsPromise in "cut-off",
+    a_promise_that_ends_with_a_start_is_found: PromiseEndsWithAStart in "cut-off",
+    a_promise_that_is_forgotten_with_a_start_is_found: ForgetsThatItPromised in "cut-off",
     a_promise_that_is_not_kept_is_found: PromiseIsNotKept in "automatic",
     a_lease_that_is_counted_from_the_answer_is_found: LeaseFromTheAnswer in "automatic",
     a_level_that_not_all_sites_read_is_found: RaisedBeforeSitesRead in "releases",
@@ -104,28 +107,16 @@ fn a_session_that_goes_where_it_was_is_found() {
     found_from(1_001, "hubs", 1, Bug::GoesWhereItWas);
 }
 
+/// Of what a site does that is given up, the others have to hear just then.
+#[test]
+fn a_site_that_is_given_up_and_heeded_is_found() {
+    found_from(301, "divided-losses", 1, Bug::LostIsHeeded);
+}
+
 /// Something has to be proposed, and not applied, in the moment when a site is given up or comes back.
 #[test]
 fn what_is_done_twice_when_a_site_comes_or_goes_is_found() {
     found_from(401, "losses", 1, Bug::ResumesWhatIsInHand);
-}
-
-/// The hub's clock has to be the slow one, and all others have to be fast.
-#[test]
-fn a_lease_that_lasts_as_long_as_a_promise_is_found() {
-    found_from(61, "automatic", 1, Bug::LeaseAsLongAsPromise);
-}
-
-/// All others have to start again while the hub has its lease, and one of them to know that it was asked for promises.
-#[test]
-fn a_promise_that_ends_with_a_start_is_found() {
-    found_from(131, "automatic", 1, Bug::PromiseEndsWithAStart);
-}
-
-/// The same, and the hub has to stay away for long.
-#[test]
-fn a_promise_that_is_forgotten_with_a_start_is_found() {
-    found_from(140_000_301, "automatic", 1, Bug::ForgetsThatItPromised);
 }
 
 /// The hub has to hear just half of the sites, and for long.
